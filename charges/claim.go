@@ -1,0 +1,167 @@
+package charges
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// ErrCap is returned by Claim if the next due does not fit under the spend cap.
+var ErrCap = errors.New("the spend cap is reached")
+
+// ClaimCursor is how far claiming has come: every due up to and with After has
+// a slot. Valid false: none has.
+type ClaimCursor struct {
+	After string
+	Valid bool
+}
+
+// Page is what one Claim did.
+type Page struct {
+	Slots    []Slot // claimed, and to be sent
+	Rejected int    // slots recorded as rejected, never to be sent
+	Dues     int    // dues that were gone through, also those that had a slot
+	Next     ClaimCursor
+}
+
+// claimSQL goes through a page of dues and gives each a slot, in one statement:
+// the fence, the slots, the cap and the cursor stand or fall together.
+//
+// A crash after it leaves slots in doubt that nobody sent; recovery sends them.
+//
+// Parameters: $1 period, $2 cursor (null: the start), $3 page size, $4 lock id,
+// $5 key namespace. The session plans it anew each time (force_custom_plan), so
+// the null test costs nothing and no plan outlives the size that it was made for.
+var claimSQL = `
+	WITH fence AS MATERIALIZED (
+		SELECT ` + heldSQL(4) + ` AS held
+	), page AS MATERIALIZED (
+		SELECT due.*
+		FROM duesday.dues AS due
+		WHERE (SELECT held FROM fence)
+			AND due.billing_period = $1 AND ($2::text IS NULL OR due.customer_id > $2)
+		ORDER BY due.customer_id
+		LIMIT $3
+	), slot AS (
+		INSERT INTO duesday.charges AS slot (customer_id, billing_period, idempotency_key,
+			amount, currency, status, failure_code, settled_at)
+		SELECT customer_id, billing_period, ` + keySQL("customer_id", "billing_period", "$5::text", "1") + `,
+			amount, currency,
+			CASE WHEN reject_code IS NULL THEN 'claimed' ELSE 'rejected' END, reject_code,
+			CASE WHEN reject_code IS NOT NULL THEN clock_timestamp() END
+		FROM page
+		ON CONFLICT (customer_id, billing_period) DO NOTHING
+		RETURNING slot.*
+	), total AS (
+		UPDATE duesday.totals AS t SET claimed_total = t.claimed_total + claimed.amount
+		FROM (SELECT currency, sum(amount) AS amount FROM slot WHERE status = 'claimed' GROUP BY currency) AS claimed
+		WHERE t.billing_period = $1 AND t.currency = claimed.currency
+	), attempt AS (
+		INSERT INTO duesday.attempts (customer_id, billing_period, attempt, idempotency_key,
+			amount, currency, status, failure_code)
+		SELECT customer_id, billing_period, attempt, idempotency_key, amount, currency, status, failure_code
+		FROM slot WHERE status = 'rejected'
+	), cursor AS (
+		UPDATE duesday.periods SET claim_cursor = (SELECT max(customer_id) FROM page)
+		WHERE billing_period = $1 AND EXISTS (SELECT FROM page)
+	), facts AS (
+		SELECT (SELECT held FROM fence) AS held,
+			(SELECT count(*) FROM page) AS dues,
+			(SELECT max(customer_id) FROM page) AS last,
+			(SELECT count(*) FROM slot WHERE status = 'rejected') AS rejected
+	)
+	SELECT facts.*, slot.customer_id, coalesce(page.stripe_customer_id, slot.customer_id),
+		coalesce(page.payment_method, ''), slot.amount, slot.currency,
+		page.description, page.stripe_method, slot.idempotency_key, slot.claimed_at
+	FROM facts
+	LEFT JOIN (slot JOIN page USING (customer_id)) ON slot.status = 'claimed'`
+
+// Claim gives the next dues after the cursor a slot, at most limit of them, and
+// returns those to be sent. It runs on the lock's connection. When Page.Dues is
+// below limit there are no more.
+//
+// If the page does not fit under the spend cap it is cut to what fits; if not
+// even one due does, the error is ErrCap. Without the lock it is ErrFenced.
+func (l *Ledger) Claim(ctx context.Context, conn *pgx.Conn, from ClaimCursor, limit int) (Page, error) {
+	for size := limit; ; size /= 2 {
+		page, err := l.claim(ctx, conn, from, size)
+		var pgErr *pgconn.PgError
+		if !errors.As(err, &pgErr) || pgErr.ConstraintName != "spend_cap" {
+			if err == nil && size < limit && page.Dues == size {
+				page.Dues = limit // cut by the cap, not by the end of the dues
+			}
+			return page, err
+		}
+		// The database refused the page as a whole, and nothing of it is
+		// there. Half of it may fit; one due that does not is the end.
+		if size == 1 {
+			return Page{}, fmt.Errorf("claim after %q: %w", from.After, ErrCap)
+		}
+	}
+}
+
+func (l *Ledger) claim(ctx context.Context, conn *pgx.Conn, from ClaimCursor, limit int) (Page, error) {
+	var after *string
+	if from.Valid {
+		after = &from.After
+	}
+	readAt := time.Now()
+	rows, err := conn.Query(ctx, claimSQL, l.Period.String(), after, limit, l.lockID(), l.Namespace)
+	if err != nil {
+		return Page{}, fmt.Errorf("claim after %q: %w", from.After, err)
+	}
+	var (
+		page = Page{Next: from}
+		held bool
+		last *string
+		row  struct {
+			customer, stripeCustomer, paymentMethod *string
+			amount                                  *int64
+			currency, description, method, key      *string
+			claimedAt                               *time.Time
+		}
+	)
+	_, err = pgx.ForEachRow(rows, []any{&held, &page.Dues, &last, &page.Rejected,
+		&row.customer, &row.stripeCustomer, &row.paymentMethod, &row.amount, &row.currency,
+		&row.description, &row.method, &row.key, &row.claimedAt,
+	}, func() error {
+		if row.customer == nil {
+			return nil
+		}
+		page.Slots = append(page.Slots, Slot{
+			Period: l.Period, CustomerID: *row.customer, StripeCustomerID: *row.stripeCustomer,
+			PaymentMethod: *row.paymentMethod, Amount: *row.amount, Currency: *row.currency,
+			Description: *row.description, Method: Method(*row.method),
+			Attempt: 1, Key: *row.key, ClaimedAt: *row.claimedAt, ReadAt: readAt,
+		})
+		return nil
+	})
+	if err != nil {
+		return Page{}, fmt.Errorf("claim after %q: %w", from.After, err)
+	}
+	if !held {
+		return Page{}, fmt.Errorf("claim after %q: %w", from.After, ErrFenced)
+	}
+	if last != nil {
+		page.Next = ClaimCursor{*last, true}
+	}
+	return page, nil
+}
+
+// Cursor reads how far claiming has come.
+func (l *Ledger) Cursor(ctx context.Context, db Querier) (ClaimCursor, error) {
+	const read = `
+		SELECT claim_cursor FROM duesday.periods WHERE billing_period = $1`
+	var after *string
+	if err := db.QueryRow(ctx, read, l.Period.String()).Scan(&after); err != nil {
+		return ClaimCursor{}, fmt.Errorf("read the claim cursor: %w", err)
+	}
+	if after == nil {
+		return ClaimCursor{}, nil
+	}
+	return ClaimCursor{*after, true}, nil
+}

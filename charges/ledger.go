@@ -1,0 +1,120 @@
+package charges
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/duesday/duesday/internal/exitcode"
+)
+
+// ErrFenced is returned by the statements that need the period's lock when the
+// backend that runs them does not hold it. They have changed nothing then.
+var ErrFenced = errors.New("this database session does not hold the period's lock")
+
+// Ledger is one period in Postgres, as one run sees it. Methods that take a
+// connection must be given the one that holds the lock LockID(Namespace,
+// Period): they check that and return ErrFenced otherwise.
+type Ledger struct {
+	Period    Period
+	Namespace string
+}
+
+// PeriodState is a row of periods.
+type PeriodState struct {
+	Opened    bool
+	OpenedAt  time.Time
+	SettledAt time.Time // zero: not settled
+	Namespace string
+}
+
+// State reads where the period stands: one row by its primary key.
+func (l *Ledger) State(ctx context.Context, db Querier) (PeriodState, error) {
+	const read = `
+		SELECT opened_at, settled_at, key_namespace FROM duesday.periods WHERE billing_period = $1`
+	var (
+		s       PeriodState
+		settled *time.Time
+	)
+	err := db.QueryRow(ctx, read, l.Period.String()).Scan(&s.OpenedAt, &settled, &s.Namespace)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return PeriodState{}, nil
+	}
+	if err != nil {
+		return PeriodState{}, fmt.Errorf("read period %s: %w", l.Period, err)
+	}
+	s.Opened = true
+	if settled != nil {
+		s.SettledAt = *settled
+	}
+	if s.Namespace != l.Namespace {
+		// Another namespace is another lock: two runs would not see each other.
+		return s, exitcode.With(exitcode.Misconfigured, fmt.Errorf(
+			"--key-namespace %s: period %s was opened with %s, and is finished with it", l.Namespace, l.Period, s.Namespace))
+	}
+	return s, nil
+}
+
+// heldSQL is true on the backend that holds the lock $n (a bigint): layer 3's
+// fence. pg_locks shows a bigint key as its two halves.
+func heldSQL(n int) string {
+	return fmt.Sprintf(`EXISTS (
+		SELECT FROM pg_locks
+		WHERE locktype = 'advisory' AND objsubid = 1 AND granted
+			AND pid = pg_backend_pid()
+			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+			AND classid = (($%[1]d::bigint >> 32) & 4294967295)::oid
+			AND objid = ($%[1]d::bigint & 4294967295)::oid)`, n)
+}
+
+func (l *Ledger) lockID() int64 { return LockID(l.Namespace, l.Period.String()) }
+
+func (l *Ledger) checkHeld(ctx context.Context, db Querier) error {
+	var held bool
+	if err := db.QueryRow(ctx, `SELECT `+heldSQL(1), l.lockID()).Scan(&held); err != nil {
+		return fmt.Errorf("check the period's lock: %w", err)
+	}
+	if !held {
+		return ErrFenced
+	}
+	return nil
+}
+
+// DurableCommits makes the session's commits wait for the disk even where the
+// server or the role was set not to: a claim that is lost after its charge was
+// sent would be sent again.
+func DurableCommits(ctx context.Context, conn *pgx.Conn) error {
+	const set = `
+		SELECT set_config('synchronous_commit', 'on', false)
+		WHERE current_setting('synchronous_commit') = 'off'`
+	_, err := conn.Exec(ctx, set)
+	return err
+}
+
+// OpenPool returns a pool for what needs no lock: settling, and reading. Its
+// plans are made anew each time, since tables that grow from empty within
+// minutes make a kept plan a trap.
+func OpenPool(ctx context.Context, url string, maxConns int32) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		// pgx's message may show the URL; it redacts a password only where it
+		// could tell what the password is.
+		return nil, exitcode.With(exitcode.Misconfigured,
+			errors.New("DATABASE_URL: want postgres://user:password@host:5432/database, or keywords as in host=… dbname=…"))
+	}
+	cfg.MaxConns = maxConns
+	cfg.ConnConfig.ConnectTimeout = 10 * time.Second
+	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, `
+			SET application_name = 'duesday';
+			SET plan_cache_mode = force_custom_plan;
+			SET jit = off;
+			SET statement_timeout = '60s'`)
+		return err
+	}
+	return pgxpool.NewWithConfig(ctx, cfg)
+}

@@ -1,0 +1,211 @@
+package charges
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/duesday/duesday/internal/exitcode"
+)
+
+// Opening is what a period is opened, or reopened, with.
+type Opening struct {
+	Customers   Relation
+	Description string // the same text for every charge
+	Method      Method
+	CapFactor   string // a decimal, at least 1: cap = expected total × factor, rounded down
+	AllowEmpty  bool
+	// Timeout bounds the statement that reads the customers relation, so that
+	// a view that never ends does not hold the lock for ever.
+	Timeout time.Duration
+}
+
+// ErrEmpty is returned if the customers relation has no active row.
+var ErrEmpty = errors.New("no active customer")
+
+// Open freezes who owes what, and the totals and caps, in one transaction on
+// the lock's connection. A crash before its commit leaves nothing, and the next
+// run opens; a crash after it leaves a period that the next run goes on with.
+//
+// Errors: ErrFenced; ErrEmpty, exits with 3; what the relation raises, exits
+// with 2. Nothing is opened then.
+func (l *Ledger) Open(ctx context.Context, conn *pgx.Conn, o Opening) error {
+	err := l.inOpening(ctx, conn, o, func(tx pgx.Tx) error {
+		const period = `
+			INSERT INTO duesday.periods (billing_period, key_namespace, opened_at)
+			VALUES ($1, $2, clock_timestamp())`
+		if _, err := tx.Exec(ctx, period, l.Period.String(), l.Namespace); err != nil {
+			return fmt.Errorf("insert the period: %w", err)
+		}
+		// One statement, so one snapshot: what changes meanwhile is not seen.
+		dues := `
+			INSERT INTO duesday.dues (billing_period, customer_id, stripe_customer_id, payment_method,
+				amount, currency, description, stripe_method, reject_code)
+			SELECT $1, * FROM (` + o.Customers.selectDues(2) + `) AS due`
+		tag, err := tx.Exec(ctx, dues, l.Period.String(), o.Description, string(o.Method))
+		if err != nil {
+			return relationError(o.Customers, err)
+		}
+		if tag.RowsAffected() == 0 && !o.AllowEmpty {
+			return emptyRelation(o.Customers)
+		}
+		const totals = `
+			INSERT INTO duesday.totals (billing_period, currency, expected_total, cap)
+			SELECT billing_period, currency, sum(amount), floor(sum(amount) * $2::numeric)
+			FROM duesday.dues
+			WHERE billing_period = $1 AND reject_code IS NULL
+			GROUP BY billing_period, currency`
+		if _, err := tx.Exec(ctx, totals, l.Period.String(), o.CapFactor); err != nil {
+			return fmt.Errorf("total the dues: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("open period %s: %w", l.Period, err)
+	}
+	return nil
+}
+
+// Reopen reads the customers relation again for everyone who has no slot yet or
+// whose slot was rejected: new customers are added, those that left and have no
+// slot are dropped, and a rejected slot that can be sent now becomes a new
+// attempt under a new key. All others stay as they were frozen.
+//
+// A slot rejected with idempotency_error stays: what is at Stripe under its key
+// must be looked at by a person first, since a new key could charge twice.
+//
+// The caps stay; a reopening that would pass one exits with 3 and changes
+// nothing. A currency that is new to the period gets its own.
+func (l *Ledger) Reopen(ctx context.Context, conn *pgx.Conn, o Opening) error {
+	err := l.inOpening(ctx, conn, o, func(tx pgx.Tx) error {
+		period := l.Period.String()
+		const noSlot = `NOT EXISTS (
+			SELECT FROM duesday.charges AS slot
+			WHERE slot.customer_id = due.customer_id AND slot.billing_period = due.billing_period
+				AND (slot.status <> 'rejected' OR slot.failure_code = 'idempotency_error'))`
+		dues := `
+			INSERT INTO duesday.dues AS due (billing_period, customer_id, stripe_customer_id, payment_method,
+				amount, currency, description, stripe_method, reject_code)
+			SELECT $1, * FROM (` + o.Customers.selectDues(2) + `) AS customer
+			ON CONFLICT (billing_period, customer_id) DO UPDATE SET
+				stripe_customer_id = excluded.stripe_customer_id, payment_method = excluded.payment_method,
+				amount = excluded.amount, currency = excluded.currency, description = excluded.description,
+				stripe_method = excluded.stripe_method, reject_code = excluded.reject_code
+			WHERE ` + noSlot
+		if _, err := tx.Exec(ctx, dues, period, o.Description, string(o.Method)); err != nil {
+			return relationError(o.Customers, err)
+		}
+		var any bool
+		if err := tx.QueryRow(ctx, `SELECT EXISTS `+o.Customers.activeIDs()).Scan(&any); err != nil {
+			return relationError(o.Customers, err)
+		}
+		if !any && !o.AllowEmpty {
+			return emptyRelation(o.Customers)
+		}
+		left := `
+			DELETE FROM duesday.dues AS due
+			WHERE due.billing_period = $1 AND due.customer_id NOT IN ` + o.Customers.activeIDs() + `
+				AND NOT EXISTS (
+					SELECT FROM duesday.charges AS slot
+					WHERE slot.customer_id = due.customer_id AND slot.billing_period = due.billing_period)`
+		if _, err := tx.Exec(ctx, left, period); err != nil {
+			return relationError(o.Customers, err)
+		}
+		// The old attempt is on record in attempts since it was settled. The
+		// new one is claimed here, and sent as any slot in doubt is.
+		again := `
+			UPDATE duesday.charges AS slot SET
+				status = 'claimed', attempt = slot.attempt + 1,
+				idempotency_key = ` + keySQL("slot.customer_id", "slot.billing_period", "$2::text", "(slot.attempt + 1)") + `,
+				amount = due.amount, currency = due.currency,
+				claimed_at = clock_timestamp(), key_window_at = clock_timestamp(),
+				charge_id = NULL, failure_code = NULL, failure_message = NULL, settled_at = NULL
+			FROM duesday.dues AS due
+			WHERE slot.billing_period = $1 AND slot.status = 'rejected'
+				AND slot.failure_code IS DISTINCT FROM 'idempotency_error'
+				AND due.billing_period = slot.billing_period AND due.customer_id = slot.customer_id
+				AND due.reject_code IS NULL
+				AND due.customer_id IN ` + o.Customers.activeIDs()
+		if _, err := tx.Exec(ctx, again, period, l.Namespace); err != nil {
+			return fmt.Errorf("open new attempts of rejected slots: %w", err)
+		}
+		if err := l.retotal(ctx, tx, o.CapFactor); err != nil {
+			return err
+		}
+		const reread = `
+			UPDATE duesday.periods SET settled_at = NULL, claim_cursor = NULL WHERE billing_period = $1`
+		_, err := tx.Exec(ctx, reread, period)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("reopen period %s: %w", l.Period, err)
+	}
+	return nil
+}
+
+// retotal makes totals agree with the dues and slots again, under the caps that
+// are there.
+func (l *Ledger) retotal(ctx context.Context, tx pgx.Tx, capFactor string) error {
+	const expected = `
+		INSERT INTO duesday.totals AS t (billing_period, currency, expected_total, cap)
+		SELECT billing_period, currency, sum(amount), floor(sum(amount) * $2::numeric)
+		FROM duesday.dues
+		WHERE billing_period = $1 AND reject_code IS NULL
+		GROUP BY billing_period, currency
+		ON CONFLICT (billing_period, currency) DO UPDATE SET expected_total = excluded.expected_total
+		RETURNING currency, expected_total, cap`
+	rows, err := tx.Query(ctx, expected, l.Period.String(), capFactor)
+	if err != nil {
+		return fmt.Errorf("total the dues: %w", err)
+	}
+	var (
+		currency   string
+		total, cap int64
+		over       []string
+	)
+	if _, err := pgx.ForEachRow(rows, []any{&currency, &total, &cap}, func() error {
+		if total > cap {
+			over = append(over, fmt.Sprintf("%s %d, with a cap of %d", currency, total, cap))
+		}
+		return nil
+	}); err != nil {
+		return fmt.Errorf("total the dues: %w", err)
+	}
+	if len(over) > 0 {
+		return exitcode.With(exitcode.Stopped, fmt.Errorf(
+			"the spend cap would be passed, nothing was changed: the dues would come to %s", strings.Join(over, "; ")))
+	}
+	const claimed = `
+		UPDATE duesday.totals AS t SET claimed_total = (
+			SELECT coalesce(sum(amount), 0) FROM duesday.charges AS slot
+			WHERE slot.billing_period = t.billing_period AND slot.currency = t.currency AND slot.status <> 'rejected')
+		WHERE billing_period = $1`
+	if _, err := tx.Exec(ctx, claimed, l.Period.String()); err != nil {
+		return fmt.Errorf("total the slots: %w", err)
+	}
+	return nil
+}
+
+func emptyRelation(r Relation) error {
+	return exitcode.With(exitcode.Stopped, fmt.Errorf(
+		"--customers %s: %w, nothing was changed; if that is meant, say --allow-empty", r.name, ErrEmpty))
+}
+
+// inOpening runs f in a transaction that holds the fence and sees one snapshot.
+func (l *Ledger) inOpening(ctx context.Context, conn *pgx.Conn, o Opening, f func(pgx.Tx) error) error {
+	return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
+		if err := l.checkHeld(ctx, tx); err != nil {
+			return err
+		}
+		const bound = `
+			SELECT set_config('statement_timeout', $1, true), set_config('jit', 'off', true)`
+		if _, err := tx.Exec(ctx, bound, fmt.Sprintf("%dms", o.Timeout.Milliseconds())); err != nil {
+			return fmt.Errorf("set the statement timeout: %w", err)
+		}
+		return f(tx)
+	})
+}
