@@ -45,6 +45,7 @@ func (f *folder) join(name string) string { return filepath.Join(f.path, name) }
 
 func (f *folder) remove() error {
 	defer func() { _ = f.lock.Close() }()
+	removeMemory(f.path)
 	return os.RemoveAll(f.path)
 }
 

@@ -34,7 +34,7 @@ up=yes
 while read -r word; do
 	case $word in
 	down) up= ;;
-	done) exit 0 ;;
+	done) wait "$pid"; exit 0 ;;
 	esac
 done
 if [ -n "$up" ]; then

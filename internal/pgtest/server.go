@@ -93,10 +93,10 @@ func StartServer(ctx context.Context, opts ...Option) (*Server, error) {
 
 	// Another process may take the port first, and the cached data directory
 	// may be broken: both are put right by starting afresh.
-	const attempts = 4
+	const attempts = 3
 	var failures []error
 	for attempt := range attempts {
-		s, err := startServer(ctx, acct, bin, settings, attempt > 1)
+		s, err := startServer(ctx, acct, bin, settings, attempt == attempts-1)
 		if err == nil {
 			return s, nil
 		}
@@ -119,6 +119,8 @@ func startServer(ctx context.Context, acct account, bin string, settings map[str
 	}
 	s := &Server{account: acct, bin: bin, folder: f, port: port, down: true}
 	s.args = []string{filepath.Join(bin, "postgres"), "-D", f.join("data"), "-p", strconv.Itoa(port), "-k", f.path}
+	// The name in every child's title tells whose it is.
+	s.args = append(s.args, "-c", "cluster_name="+filepath.Base(f.path))
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		s.args = append(s.args, "-c", name+"="+settings[name])
 	}

@@ -45,6 +45,7 @@ func sweepFolder(acct account, path string) {
 	defer func() { _ = lock.Close() }()
 	endLeftover(filepath.Join(path, "data", "postmaster.pid"), path, syscall.SIGQUIT)
 	endLeftover(filepath.Join(path, "pgbouncer.pid"), path, syscall.SIGKILL)
+	removeMemory(path)
 	_ = os.RemoveAll(path)
 }
 
