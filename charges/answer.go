@@ -1,0 +1,150 @@
+package charges
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/stripe/stripe-go/v76"
+)
+
+// judgeError is the table of Stripe's answers, for all that came back as an
+// error. What it cannot place is Unknown: the charge may exist.
+func judgeError(err error, w *wire) Outcome {
+	out := Outcome{
+		Verdict:    Unknown,
+		Retry:      true,
+		Replayed:   w.replayed(),
+		RequestID:  w.requestID(),
+		RetryAfter: retryAfter(w),
+		Err:        err,
+	}
+	if w.header.Get("Stripe-Should-Retry") == "false" {
+		out.Retry = false
+	}
+
+	var se *stripe.Error
+	if !errors.As(err, &se) {
+		se = &stripe.Error{}
+		out.Err = fmt.Errorf("no decodable answer (HTTP status %d): %w", w.status, err)
+	} else {
+		// Stripe's own text of an error, its whole body, stays out of logs.
+		out.Err = fmt.Errorf("stripe: HTTP %d %s %s (request %s)", w.status, se.Type, se.Code, w.requestID())
+		out.FailureMessage = se.Msg
+		out.ChargeID = se.ChargeID
+		if se.PaymentIntent != nil {
+			out.ChargeID = se.PaymentIntent.ID
+		}
+		out.FailureCode = string(se.Code)
+		if se.DeclineCode != "" {
+			out.FailureCode = string(se.DeclineCode)
+		}
+	}
+
+	switch {
+	case w.status == http.StatusUnauthorized, w.status == http.StatusForbidden:
+		out.Verdict, out.Retry = Forbidden, false
+	case se.Code == codeSpendCap:
+		out.Verdict, out.Retry = Forbidden, false
+	case w.status == http.StatusTooManyRequests:
+		out.Verdict, out.Throttled = NotExecuted, true
+	case w.status == http.StatusConflict, se.Code == stripe.ErrorCodeLockTimeout:
+		out.Verdict = NotExecuted
+	case se.Type == stripe.ErrorTypeIdempotency:
+		out.Verdict, out.Retry = Impossible, false
+		out.FailureCode = string(stripe.ErrorTypeIdempotency)
+	case se.Type == stripe.ErrorTypeCard && w.status/100 == 4:
+		out.Verdict, out.Retry = Refused, false
+	case w.status == http.StatusPaymentRequired && se.Type != "":
+		out.Verdict, out.Retry = Refused, false
+	case se.Type == stripe.ErrorTypeInvalidRequest && (w.status == http.StatusBadRequest || w.status == http.StatusNotFound):
+		out.Verdict, out.Retry = Impossible, false
+		if out.FailureCode == "" {
+			out.FailureCode = string(se.Type)
+		}
+	case w.status == 0 && neverConnected(err):
+		out.Verdict = NotExecuted
+	case w.status/100 == 5 && out.Replayed:
+		out.Retry = false // the same key replays it for 24 hours
+	}
+	return out
+}
+
+// codeSpendCap is the spend-cap proxy's code for a charge past the cap.
+const codeSpendCap stripe.ErrorCode = "spend_cap_exceeded"
+
+func neverConnected(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
+}
+
+func retryAfter(w *wire) time.Duration {
+	seconds, err := strconv.Atoi(w.header.Get("Retry-After"))
+	if err != nil || seconds < 0 || seconds > 60 {
+		return 0
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+// judgeCharge is the table's row for a 200. Its status decides, not the 200:
+// and an answer that is about something else decides nothing.
+func judgeCharge(ch *stripe.Charge, slot *Slot, w *wire) Outcome {
+	out := Outcome{ChargeID: ch.ID, RequestID: w.requestID(), Replayed: w.replayed()}
+	if err := sameCharge(slot, ch.ID, ch.Amount, string(ch.Currency), ch.Metadata); err != nil {
+		out.Verdict, out.Retry, out.Err = Unknown, true, err
+		return out
+	}
+	switch ch.Status {
+	case stripe.ChargeStatusSucceeded:
+		out.Verdict = Paid
+	case stripe.ChargeStatusPending:
+		out.Verdict = Pending
+	case stripe.ChargeStatusFailed:
+		out.Verdict, out.FailureCode, out.FailureMessage = Refused, ch.FailureCode, ch.FailureMessage
+		out.Err = fmt.Errorf("charge %s failed: %s", ch.ID, ch.FailureCode)
+	default:
+		out.Err = fmt.Errorf("charge %s has the unknown status %q", ch.ID, ch.Status)
+	}
+	return out
+}
+
+func judgeIntent(pi *stripe.PaymentIntent, slot *Slot, w *wire) Outcome {
+	out := Outcome{ChargeID: pi.ID, RequestID: w.requestID(), Replayed: w.replayed()}
+	if err := sameCharge(slot, pi.ID, pi.Amount, string(pi.Currency), pi.Metadata); err != nil {
+		out.Verdict, out.Retry, out.Err = Unknown, true, err
+		return out
+	}
+	switch pi.Status {
+	case stripe.PaymentIntentStatusSucceeded:
+		out.Verdict = Paid
+	case stripe.PaymentIntentStatusProcessing:
+		out.Verdict = Pending
+	case stripe.PaymentIntentStatusRequiresAction, stripe.PaymentIntentStatusRequiresConfirmation:
+		out.Verdict, out.FailureCode = Refused, string(stripe.ErrorCodeAuthenticationRequired)
+	case stripe.PaymentIntentStatusRequiresPaymentMethod, stripe.PaymentIntentStatusCanceled:
+		out.Verdict, out.FailureCode = Refused, string(pi.Status)
+		if e := pi.LastPaymentError; e != nil {
+			out.FailureCode, out.FailureMessage = string(e.Code), e.Msg
+			if e.DeclineCode != "" {
+				out.FailureCode = string(e.DeclineCode)
+			}
+		}
+	default:
+		out.Err = fmt.Errorf("payment intent %s has the unknown status %q", pi.ID, pi.Status)
+		return out
+	}
+	if out.Verdict == Refused {
+		out.Err = fmt.Errorf("payment intent %s was declined: %s", pi.ID, out.FailureCode)
+	}
+	return out
+}
+
+func sameCharge(slot *Slot, id string, amount int64, currency string, metadata map[string]string) error {
+	if id == "" || amount != slot.Amount || currency != slot.Currency || metadata[metaKey] != slot.Key {
+		return fmt.Errorf("the answer is not about the charge that was sent: id %q, amount %d %s", id, amount, currency)
+	}
+	return nil
+}

@@ -1,0 +1,244 @@
+package charges
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/stripe/stripe-go/v76"
+	"github.com/stripe/stripe-go/v76/client"
+
+	"github.com/duesday/duesday/internal/exitcode"
+)
+
+// Metadata that every Stripe object carries: how a lost answer is found again.
+const (
+	metaCustomer = "duesday_customer"
+	metaPeriod   = "duesday_period"
+	metaKey      = "duesday_key"
+)
+
+// StripeAPI is where Stripe's API is.
+const StripeAPI = "https://api.stripe.com"
+
+// GatewayConfig says how to reach Stripe.
+type GatewayConfig struct {
+	APIKey  string
+	BaseURL string // empty: StripeAPI
+	Workers int    // connections kept, and at most opened
+	// Timeout bounds one request. A charge may take Stripe long; a request that
+	// is given up is a charge in doubt.
+	Timeout time.Duration
+}
+
+// Gateway sends slots to Stripe, each request once: retrying is Sender's. It
+// may be used by many goroutines.
+type Gateway struct {
+	api  *client.API
+	http *http.Transport
+}
+
+// NewGateway checks the configuration, and sends nothing. Errors exit with 2.
+func NewGateway(cfg GatewayConfig) (*Gateway, error) {
+	base := cfg.BaseURL
+	if base == "" {
+		base = StripeAPI
+	}
+	if err := checkStripe(cfg.APIKey, base); err != nil {
+		return nil, exitcode.With(exitcode.Misconfigured, err)
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	// The default keeps two connections a host and opens the others anew each
+	// time: 792 for 1,000 requests by 50 workers.
+	transport.MaxIdleConns = 0
+	transport.MaxIdleConnsPerHost = cfg.Workers
+	transport.MaxConnsPerHost = cfg.Workers
+	backend := stripe.GetBackendWithConfig(stripe.APIBackend, &stripe.BackendConfig{
+		URL: stripe.String(strings.TrimSuffix(base, "/")),
+		HTTPClient: &http.Client{
+			Timeout:   cfg.Timeout,
+			Transport: wireTap{transport},
+			// A redirected POST is not a charge.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		LeveledLogger:     &stripe.LeveledLogger{Level: stripe.LevelNull}, // it would log bodies
+		MaxNetworkRetries: stripe.Int64(0),
+		EnableTelemetry:   stripe.Bool(false),
+	})
+	return &Gateway{
+		api:  client.New(cfg.APIKey, &stripe.Backends{API: backend, Connect: backend, Uploads: backend}),
+		http: transport,
+	}, nil
+}
+
+// Close ends the idle connections.
+func (g *Gateway) Close() { g.http.CloseIdleConnections() }
+
+var apiKey = regexp.MustCompile(`^[sr]k_(test|live)_[A-Za-z0-9_]+$|^vk_[A-Za-z0-9_-]+$`)
+
+// checkStripe refuses a key and a base URL that cannot be meant together. Its
+// errors never show the key.
+func checkStripe(key, base string) error {
+	if key == "" {
+		return errors.New("STRIPE_API_KEY: want a key like rk_live_…, got none (STRIPE_API_KEY_FILE names a file that holds it)")
+	}
+	if !apiKey.MatchString(key) {
+		return errors.New("STRIPE_API_KEY: want a secret or restricted key (sk_live_…, rk_live_…, sk_test_…, rk_test_…)")
+	}
+	u, err := url.Parse(base)
+	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
+		return fmt.Errorf("STRIPE_API_BASE: want a URL like %s, got %q", StripeAPI, base)
+	}
+	if u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
+		return fmt.Errorf("STRIPE_API_BASE: want scheme and host alone, like %s", StripeAPI)
+	}
+	live := strings.Contains(key, "k_live_")
+	if live && strings.TrimSuffix(base, "/") != StripeAPI {
+		return fmt.Errorf("STRIPE_API_BASE: a live key goes to %s only, got %q; use a test key, or leave it out", StripeAPI, base)
+	}
+	return nil
+}
+
+// Charge sends the slot once. ctx ends only the waiting: what Stripe received
+// it may carry out all the same, and the outcome then is Unknown.
+func (g *Gateway) Charge(ctx context.Context, slot *Slot) Outcome {
+	if len(slot.Key) != 32 {
+		// stripe-go would send an empty key, and Stripe a new charge.
+		return Outcome{Verdict: Forbidden, Err: fmt.Errorf("slot of %q has no idempotency key, nothing is sent", slot.CustomerID)}
+	}
+	w := &wire{}
+	ctx = withWire(ctx, w)
+	if slot.Method == MethodPaymentIntents {
+		return g.confirmIntent(ctx, slot, w)
+	}
+	params := &stripe.ChargeParams{
+		Params:      slot.params(ctx),
+		Amount:      stripe.Int64(slot.Amount),
+		Currency:    stripe.String(slot.Currency),
+		Customer:    stripe.String(slot.StripeCustomerID),
+		Description: stripe.String(slot.Description),
+	}
+	if slot.PaymentMethod != "" {
+		params.Source = &stripe.PaymentSourceSourceParams{Token: stripe.String(slot.PaymentMethod)}
+	}
+	charge, err := g.api.Charges.New(params)
+	if err != nil {
+		return judgeError(err, w)
+	}
+	return judgeCharge(charge, slot, w)
+}
+
+func (g *Gateway) confirmIntent(ctx context.Context, slot *Slot, w *wire) Outcome {
+	intent, err := g.api.PaymentIntents.New(&stripe.PaymentIntentParams{
+		Params:        slot.params(ctx),
+		Amount:        stripe.Int64(slot.Amount),
+		Currency:      stripe.String(slot.Currency),
+		Customer:      stripe.String(slot.StripeCustomerID),
+		PaymentMethod: stripe.String(slot.PaymentMethod),
+		Description:   stripe.String(slot.Description),
+		OffSession:    stripe.Bool(true),
+		Confirm:       stripe.Bool(true),
+	})
+	if err != nil {
+		return judgeError(err, w)
+	}
+	return judgeIntent(intent, slot, w)
+}
+
+func (s *Slot) params(ctx context.Context) stripe.Params {
+	p := stripe.Params{Context: ctx}
+	p.SetIdempotencyKey(s.Key)
+	p.AddMetadata(metaCustomer, s.CustomerID)
+	p.AddMetadata(metaPeriod, s.Period.String())
+	p.AddMetadata(metaKey, s.Key)
+	return p
+}
+
+// lookBack is how far before its claim a slot's charge is searched: clocks here
+// and at Stripe differ. The key in the metadata tells it from all others.
+const lookBack = time.Hour
+
+// Find looks for what was charged under the slot's key: all charges (or
+// intents) of the customer since the claim, page by page. pace is called
+// before each page. found is false only if every page was read. With an error
+// nothing is known about the charge, and the outcome says what to do about the
+// listing (slow down, stop).
+func (g *Gateway) Find(ctx context.Context, slot *Slot, pace func(context.Context) error) (out Outcome, found bool, err error) {
+	after := ""
+	for {
+		if err := pace(ctx); err != nil {
+			return Outcome{}, false, err
+		}
+		w := &wire{}
+		page, err := g.list(withWire(ctx, w), slot, after, w)
+		if err != nil {
+			return judgeError(err, w), false, fmt.Errorf("list the charges of %q: %w", slot.CustomerID, err)
+		}
+		if page.found != nil {
+			return *page.found, true, nil
+		}
+		if !page.more {
+			return Outcome{}, false, nil
+		}
+		after = page.last
+	}
+}
+
+type listPage struct {
+	found *Outcome
+	last  string
+	more  bool
+}
+
+func (g *Gateway) list(ctx context.Context, slot *Slot, after string, w *wire) (listPage, error) {
+	params := stripe.ListParams{Context: ctx, Limit: stripe.Int64(100), Single: true}
+	if after != "" {
+		params.StartingAfter = stripe.String(after)
+	}
+	since := &stripe.RangeQueryParams{GreaterThanOrEqual: slot.ClaimedAt.Add(-lookBack).Unix()}
+	var (
+		page listPage
+		it   interface {
+			Err() error
+			Meta() *stripe.ListMeta
+		}
+	)
+	if slot.Method == MethodPaymentIntents {
+		intents := g.api.PaymentIntents.List(&stripe.PaymentIntentListParams{
+			ListParams: params, Customer: stripe.String(slot.StripeCustomerID), CreatedRange: since})
+		for intents.Next() {
+			pi := intents.PaymentIntent()
+			if page.last = pi.ID; pi.Metadata[metaKey] == slot.Key {
+				out := judgeIntent(pi, slot, w)
+				return listPage{found: &out}, nil
+			}
+		}
+		it = intents
+	} else {
+		charges := g.api.Charges.List(&stripe.ChargeListParams{
+			ListParams: params, Customer: stripe.String(slot.StripeCustomerID), CreatedRange: since})
+		for charges.Next() {
+			ch := charges.Charge()
+			if page.last = ch.ID; ch.Metadata[metaKey] == slot.Key {
+				out := judgeCharge(ch, slot, w)
+				return listPage{found: &out}, nil
+			}
+		}
+		it = charges
+	}
+	// stripe-go's iterator just ends on an error, and reads {} as an empty list.
+	if err := it.Err(); err != nil {
+		return listPage{}, err
+	}
+	meta := it.Meta()
+	if meta.URL == "" || (meta.HasMore && page.last == "") {
+		return listPage{}, errors.New("the answer is not a list")
+	}
+	page.more = meta.HasMore
+	return page, nil
+}

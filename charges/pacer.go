@@ -1,0 +1,60 @@
+package charges
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// Pacer keeps all requests to Stripe under a rate. A 429 halves it, at most
+// once a second since one overload answers many requests at once, and every
+// second without a 429 gives back a twentieth of the full rate. It may be used
+// by many goroutines.
+type Pacer struct {
+	full    rate.Limit
+	now     func() time.Time
+	limiter *rate.Limiter
+
+	mu      sync.Mutex
+	changed time.Time
+}
+
+// NewPacer allows perSecond requests a second, one at a time: no burst.
+func NewPacer(perSecond float64, now func() time.Time) *Pacer {
+	return &Pacer{full: rate.Limit(perSecond), now: now, limiter: rate.NewLimiter(rate.Limit(perSecond), 1)}
+}
+
+// Wait returns when the next request may be sent, or ctx's error.
+func (p *Pacer) Wait(ctx context.Context) error {
+	p.recover()
+	return p.limiter.Wait(ctx)
+}
+
+// Throttled tells the pacer that Stripe answered 429.
+func (p *Pacer) Throttled() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	if now.Sub(p.changed) < time.Second {
+		return
+	}
+	p.changed = now
+	p.limiter.SetLimitAt(now, max(p.limiter.Limit()/2, min(1, p.full)))
+}
+
+func (p *Pacer) recover() {
+	if p.limiter.Limit() == p.full {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	seconds := int(now.Sub(p.changed) / time.Second)
+	if seconds < 1 {
+		return
+	}
+	p.changed = now
+	p.limiter.SetLimitAt(now, min(p.limiter.Limit()+p.full*rate.Limit(seconds)/20, p.full))
+}

@@ -1,0 +1,147 @@
+package charges
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// settleSQL records a batch of results, each at the slot that still has the
+// result's key, and only over a lesser status: a late answer of a deposed run
+// cannot undo what another has recorded. What was recorded goes into attempts.
+//
+// A crash before it leaves slots in doubt; the resend is answered by Stripe
+// from its memory of the key.
+const settleSQL = `
+	WITH result AS (
+		SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[])
+			AS result (idempotency_key, status, charge_id, failure_code, failure_message, request_id)
+	), settled AS (
+		UPDATE duesday.charges AS slot SET
+			status = result.status,
+			charge_id = coalesce(nullif(result.charge_id, ''), slot.charge_id),
+			failure_code = nullif(result.failure_code, ''),
+			failure_message = nullif(result.failure_message, ''),
+			settled_at = CASE WHEN result.status = 'processing' THEN NULL ELSE clock_timestamp() END
+		FROM result
+		WHERE slot.idempotency_key = result.idempotency_key
+			AND array_position($7::text[], result.status) > array_position($7::text[], slot.status)
+		RETURNING slot.*, result.request_id
+	)
+	INSERT INTO duesday.attempts (customer_id, billing_period, attempt, idempotency_key,
+		amount, currency, status, charge_id, failure_code, failure_message, request_id)
+	SELECT customer_id, billing_period, attempt, idempotency_key,
+		amount, currency, status, charge_id, failure_code, failure_message, nullif(request_id, '')
+	FROM settled`
+
+// statusRank orders the statuses: a result replaces only one before it.
+var statusRank = []string{
+	string(Claimed), string(Processing), string(Rejected), string(Declined), string(Succeeded),
+}
+
+// Settle records results. It needs no lock, since under a key there is only one
+// result, and may be repeated. It returns how many changed their slot.
+func Settle(ctx context.Context, db Querier, results []Settlement) (int, error) {
+	n := len(results)
+	keys, statuses, ids := make([]string, n), make([]string, n), make([]string, n)
+	codes, messages, requests := make([]string, n), make([]string, n), make([]string, n)
+	// In one order everywhere: two batches at once then do not deadlock.
+	slices.SortFunc(results, func(a, b Settlement) int { return strings.Compare(a.Key, b.Key) })
+	for i, r := range results {
+		keys[i], statuses[i], ids[i] = r.Key, string(r.Status), r.ChargeID
+		codes[i], messages[i], requests[i] = plainText(r.FailureCode), plainText(r.FailureMessage), r.RequestID
+	}
+	tag, err := db.Exec(ctx, settleSQL, keys, statuses, ids, codes, messages, requests, statusRank)
+	if err != nil {
+		return 0, fmt.Errorf("settle %d slots: %w", n, err)
+	}
+	return int(tag.RowsAffected()), nil
+}
+
+// plainText makes Stripe's words storable: valid UTF-8, no NUL, not endless.
+func plainText(s string) string {
+	s = strings.ReplaceAll(strings.ToValidUTF8(s, "�"), "\x00", "")
+	if r := []rune(s); len(r) > 500 {
+		s = string(r[:500])
+	}
+	return s
+}
+
+// InDoubt reads a page of claimed slots, the oldest question first being: whose
+// customer id is next after the given one. It runs under the lock, where nobody
+// else is sending them.
+func (l *Ledger) InDoubt(ctx context.Context, db Querier, after string, limit int) ([]Slot, error) {
+	const read = `
+		SELECT slot.customer_id, coalesce(due.stripe_customer_id, slot.customer_id),
+			coalesce(due.payment_method, ''), slot.amount, slot.currency, due.description,
+			due.stripe_method, slot.attempt, slot.idempotency_key, slot.claimed_at,
+			extract(epoch FROM clock_timestamp() - slot.key_window_at)::float8
+		FROM duesday.charges AS slot
+		JOIN duesday.dues AS due USING (billing_period, customer_id)
+		WHERE slot.billing_period = $1 AND slot.status = 'claimed' AND slot.customer_id > $2
+		ORDER BY slot.customer_id
+		LIMIT $3`
+	readAt := time.Now()
+	rows, err := db.Query(ctx, read, l.Period.String(), after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read the slots in doubt: %w", err)
+	}
+	slots, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Slot, error) {
+		s := Slot{Period: l.Period, ReadAt: readAt}
+		var age float64
+		err := row.Scan(&s.CustomerID, &s.StripeCustomerID, &s.PaymentMethod, &s.Amount, &s.Currency,
+			&s.Description, &s.Method, &s.Attempt, &s.Key, &s.ClaimedAt, &age)
+		s.WindowAge = time.Duration(age * float64(time.Second))
+		return s, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the slots in doubt: %w", err)
+	}
+	return slots, nil
+}
+
+// RefreshWindow records, before the send, that a slot which Stripe does not
+// know is sent anew: from now on its key counts as known for another 24 hours.
+// It runs on the lock's connection and returns ErrFenced without the lock.
+//
+// A crash after it leaves the slot in doubt and young: it is resent.
+func (l *Ledger) RefreshWindow(ctx context.Context, conn *pgx.Conn, slot *Slot) error {
+	refresh := `
+		UPDATE duesday.charges SET key_window_at = clock_timestamp()
+		WHERE idempotency_key = $1 AND status = 'claimed' AND ` + heldSQL(2)
+	readAt := time.Now()
+	tag, err := conn.Exec(ctx, refresh, slot.Key, l.lockID())
+	if err != nil {
+		return fmt.Errorf("refresh the key's window: %w", err)
+	}
+	if tag.RowsAffected() == 0 {
+		return fmt.Errorf("refresh the key's window: %w", ErrFenced)
+	}
+	slot.WindowAge, slot.ReadAt = 0, readAt
+	return nil
+}
+
+// SettlePeriod marks the period settled if every due has a slot and none is
+// claimed, and reports whether it is. It runs on the lock's connection.
+func (l *Ledger) SettlePeriod(ctx context.Context, conn *pgx.Conn) (bool, error) {
+	settle := `
+		UPDATE duesday.periods AS p SET settled_at = coalesce(settled_at, clock_timestamp())
+		WHERE billing_period = $1 AND ` + heldSQL(2) + `
+			AND (p.claim_cursor IS NOT NULL OR NOT EXISTS (
+				SELECT FROM duesday.dues WHERE billing_period = $1))
+			AND NOT EXISTS (
+				SELECT FROM duesday.dues AS due
+				WHERE due.billing_period = $1 AND due.customer_id > p.claim_cursor)
+			AND NOT EXISTS (
+				SELECT FROM duesday.charges AS slot
+				WHERE slot.billing_period = $1 AND slot.status = 'claimed')`
+	tag, err := conn.Exec(ctx, settle, l.Period.String(), l.lockID())
+	if err != nil {
+		return false, fmt.Errorf("settle period %s: %w", l.Period, err)
+	}
+	return tag.RowsAffected() == 1, nil
+}
