@@ -99,7 +99,7 @@ func (l *Ledger) Claim(ctx context.Context, conn *pgx.Conn, from ClaimCursor, li
 		// The database refused the page as a whole, and nothing of it is
 		// there. Half of it may fit; one due that does not is the end.
 		if size == 1 {
-			return Page{}, fmt.Errorf("claim after %q: %w", from.After, ErrCap)
+			return Page{}, fmt.Errorf("claim a page: %w", ErrCap)
 		}
 	}
 }
@@ -112,7 +112,7 @@ func (l *Ledger) claim(ctx context.Context, conn *pgx.Conn, from ClaimCursor, li
 	readAt := time.Now()
 	rows, err := conn.Query(ctx, claimSQL, l.Period.String(), after, limit, l.lockID(), l.Namespace)
 	if err != nil {
-		return Page{}, fmt.Errorf("claim after %q: %w", from.After, err)
+		return Page{}, fmt.Errorf("claim a page: %w", err)
 	}
 	var (
 		page = Page{Next: from}
@@ -141,10 +141,10 @@ func (l *Ledger) claim(ctx context.Context, conn *pgx.Conn, from ClaimCursor, li
 		return nil
 	})
 	if err != nil {
-		return Page{}, fmt.Errorf("claim after %q: %w", from.After, err)
+		return Page{}, fmt.Errorf("claim a page: %w", err)
 	}
 	if !held {
-		return Page{}, fmt.Errorf("claim after %q: %w", from.After, ErrFenced)
+		return Page{}, fmt.Errorf("claim a page: %w", ErrFenced)
 	}
 	if last != nil {
 		page.Next = ClaimCursor{*last, true}

@@ -109,7 +109,7 @@ func checkStripe(key, base string) error {
 func (g *Gateway) Charge(ctx context.Context, slot *Slot) Outcome {
 	if len(slot.Key) != 32 {
 		// stripe-go would send an empty key, and Stripe a new charge.
-		return Outcome{Verdict: Forbidden, Err: fmt.Errorf("slot of %q has no idempotency key, nothing is sent", slot.CustomerID)}
+		return Outcome{Verdict: Forbidden, Err: errors.New("a slot has no idempotency key, nothing is sent")}
 	}
 	w := &wire{}
 	ctx = withWire(ctx, w)
@@ -177,7 +177,7 @@ func (g *Gateway) Find(ctx context.Context, slot *Slot, pace func(context.Contex
 		w := &wire{}
 		page, err := g.list(withWire(ctx, w), slot, after, w)
 		if err != nil {
-			return judgeError(err, w), false, fmt.Errorf("list the charges of %q: %w", slot.CustomerID, err)
+			return judgeError(err, w), false, fmt.Errorf("list the customer's charges: %w", err)
 		}
 		if page.found != nil {
 			return *page.found, true, nil
