@@ -64,6 +64,9 @@ type Fault struct {
 	Kind    Kind
 	Delay   time.Duration   // of Latency
 	Release <-chan struct{} // of HangUntilReleased and HangAfterCommit
+	// Hung, if not nil, is sent a value when a request begins to hang, which
+	// waits for a receiver.
+	Hung chan<- struct{}
 	// ShouldRetry is sent as Stripe-Should-Retry, and RetryAfter as
 	// Retry-After, if not empty; only on answers that are errors of the fault.
 	ShouldRetry string

@@ -169,6 +169,13 @@ func (s *Sim) wait(f Fault, latency time.Duration, hr *http.Request) bool {
 }
 
 func (s *Sim) hang(f Fault, hr *http.Request) bool {
+	if f.Hung != nil {
+		select {
+		case f.Hung <- struct{}{}:
+		case <-s.closed:
+			return false
+		}
+	}
 	var gone <-chan struct{}
 	if f.Release == nil {
 		gone = hr.Context().Done()

@@ -1,0 +1,4 @@
+package stripesim
+
+// DieWithParent lets the tests' other process end as the simulator's does.
+var DieWithParent = dieWithParent
