@@ -1,0 +1,120 @@
+package job
+
+import (
+	"context"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/zap"
+
+	"github.com/duesday/duesday/charges"
+)
+
+// inDoubt hands out the slots that are claimed and not settled.
+func (r *run) inDoubt(ctx context.Context, emit func(charges.Slot)) error {
+	after := ""
+	for ctx.Err() == nil {
+		var page []charges.Slot
+		err := r.Lead.Do(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+			page, err = r.Ledger.InDoubt(ctx, conn, after, r.PageSize)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if after == "" && len(page) > 0 {
+			r.Log.Info("recovering slots in doubt")
+		}
+		r.counts.takenUp(len(page))
+		for _, slot := range page {
+			emit(slot)
+		}
+		if len(page) < r.PageSize {
+			return nil
+		}
+		after = page[len(page)-1].CustomerID
+	}
+	return nil
+}
+
+// dues claims page after page and hands out what was claimed. The next page is
+// claimed while the workers are still on the one before.
+func (r *run) dues(ctx context.Context, emit func(charges.Slot)) error {
+	cursor, err := r.Ledger.Cursor(ctx, r.Pool)
+	if err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		var page charges.Page
+		err := r.Lead.Do(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+			page, err = r.Ledger.Claim(ctx, conn, cursor, r.PageSize)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		r.counts.takenUp(len(page.Slots))
+		r.counts.rejected.Add(int64(page.Rejected))
+		for _, slot := range page.Slots {
+			emit(slot)
+		}
+		if page.Dues < r.PageSize {
+			return nil
+		}
+		cursor = page.Next
+	}
+	return nil
+}
+
+const (
+	settleBatch = 256                   // results a statement
+	settleDelay = 50 * time.Millisecond // how long the first of them waits for others
+	settleTries = 10 * time.Second      // how long a batch is tried
+)
+
+// settle records results in batches until the channel is closed. What cannot
+// be recorded stays in doubt: the next run's resend is answered by Stripe with
+// the same result.
+func (w *work) settle(results <-chan charges.Settlement) {
+	batch := make([]charges.Settlement, 0, settleBatch)
+	timer := time.NewTimer(settleDelay)
+	defer timer.Stop()
+	for open := true; open; {
+		first, ok := <-results
+		if !ok {
+			return
+		}
+		batch = append(batch[:0], first)
+		timer.Reset(settleDelay)
+	gather:
+		for len(batch) < settleBatch {
+			select {
+			case result, ok := <-results:
+				if !ok {
+					open = false
+					break gather
+				}
+				batch = append(batch, result)
+			case <-timer.C:
+				break gather
+			}
+		}
+		if err := w.recordBatch(batch); err != nil {
+			w.Log.Error("cannot record results; their slots stay in doubt", zap.Int("results", len(batch)), zap.Error(err))
+			w.stop(err)
+			continue
+		}
+		w.counts.settled(batch)
+	}
+}
+
+func (w *work) recordBatch(batch []charges.Settlement) error {
+	// Not bounded by the work's own contexts: results in hand are worth the wait.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), settleTries)
+	defer cancel()
+	_, err := backoff.Retry(ctx, func() (int, error) {
+		return charges.Settle(ctx, w.Pool, batch)
+	}, backoff.WithMaxElapsedTime(settleTries))
+	return err
+}

@@ -1,0 +1,166 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/zap"
+
+	"github.com/duesday/duesday/charges"
+	"github.com/duesday/duesday/internal/exitcode"
+)
+
+// work is the part of a run that sends. Two contexts bound it: ctx, which ends
+// when nothing more may be claimed or sent, and inFlight, which ends Drain
+// later, when what was sent is no longer waited for.
+type work struct {
+	*run
+	ctx      context.Context
+	stop     context.CancelCauseFunc
+	inFlight context.Context
+
+	unanswered atomic.Int64 // sends in a row that came to nothing
+	end        func()
+}
+
+func (r *run) startWork(ctx context.Context) *work {
+	w := &work{run: r}
+	w.ctx, w.stop = context.WithCancelCause(ctx)
+	unlead := context.AfterFunc(r.Lead.Context(), func() { w.stop(context.Cause(r.Lead.Context())) })
+
+	inFlight, cut := context.WithCancel(context.WithoutCancel(ctx))
+	w.inFlight = inFlight
+	drain := time.AfterFunc(time.Hour, cut)
+	drain.Stop()
+	undrain := context.AfterFunc(w.ctx, func() {
+		r.Log.Info("stopping: no new claims, waiting for what is in flight",
+			zap.NamedError("reason", context.Cause(w.ctx)), zap.Duration("at_most", r.Drain))
+		drain.Reset(r.Drain)
+	})
+
+	var told sync.WaitGroup
+	done := make(chan struct{})
+	told.Go(func() { r.tellProgress(done) })
+	w.end = func() {
+		close(done)
+		told.Wait()
+		unlead()
+		undrain()
+		drain.Stop()
+		cut()
+		w.stop(nil)
+	}
+	return w
+}
+
+func (r *run) tellProgress(done <-chan struct{}) {
+	tick := time.NewTicker(r.ProgressEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+			r.Log.Info("progress", zap.Inline(r.counts.snapshot()))
+		}
+	}
+}
+
+// stopped is why no more may be sent; nil while it may.
+func (w *work) stopped() error {
+	if w.ctx.Err() == nil {
+		return nil
+	}
+	return context.Cause(w.ctx)
+}
+
+func (w *work) mayCharge() error {
+	if err := w.stopped(); err != nil {
+		return err
+	}
+	if !w.Lead.Fresh() {
+		w.stop(ErrNotFresh)
+		return ErrNotFresh
+	}
+	return nil
+}
+
+func (w *work) refreshWindow(ctx context.Context, slot *charges.Slot) error {
+	err := w.Lead.Do(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		return w.Ledger.RefreshWindow(ctx, conn, slot)
+	})
+	if errors.Is(err, charges.ErrFenced) {
+		w.stop(err)
+	}
+	return err
+}
+
+// source hands out slots until there are no more or ctx ends.
+type source func(ctx context.Context, emit func(charges.Slot)) error
+
+// pass sends all slots of a source and returns when their results are on
+// record. An error of the source stops the work once the slots that it had
+// handed out are through.
+func (w *work) pass(from source) {
+	if w.stopped() != nil {
+		return
+	}
+	slots := make(chan charges.Slot, w.PageSize)
+	results := make(chan charges.Settlement, settleBatch)
+
+	var senders, settler sync.WaitGroup
+	for range w.Workers {
+		senders.Go(func() {
+			for slot := range slots {
+				w.send(&slot, results)
+			}
+		})
+	}
+	settler.Go(func() { w.settle(results) })
+
+	err := from(w.ctx, func(s charges.Slot) {
+		select {
+		case slots <- s:
+		case <-w.ctx.Done():
+		}
+	})
+	close(slots)
+	senders.Wait()
+	close(results)
+	settler.Wait()
+	if err != nil {
+		w.stop(err)
+	}
+}
+
+func (w *work) send(slot *charges.Slot, results chan<- charges.Settlement) {
+	if w.stopped() != nil {
+		return // stays claimed; the next run sends it
+	}
+	out := w.Sender.Send(w.ctx, w.inFlight, slot)
+	if out.Settles() {
+		w.unanswered.Store(0)
+		if out.FailureCode == "idempotency_error" {
+			w.Log.Error("Stripe saw other parameters under a slot's key: somebody changed a frozen row; the slot is rejected, look at it",
+				zap.String("request_id", out.RequestID))
+		}
+		results <- out.Settlement(slot.Key)
+		return
+	}
+	w.Log.Debug("slot left in doubt", zap.Stringer("verdict", out.Verdict),
+		zap.String("request_id", out.RequestID), zap.Error(out.Err))
+	if out.Verdict == charges.Forbidden {
+		w.stop(exitcode.With(exitcode.Stopped, fmt.Errorf("%w: %w", ErrRefused, out.Err)))
+		return
+	}
+	// With every worker's last few sends unanswered, claiming on would only
+	// put the rest of the period in doubt too.
+	if w.stopped() == nil && w.unanswered.Add(1) >= int64(3*w.Workers) {
+		w.stop(fmt.Errorf("%w: the last %d charges came to nothing: %w", ErrOutage, 3*w.Workers, out.Err))
+	}
+}
