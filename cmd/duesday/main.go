@@ -1,0 +1,36 @@
+// Command duesday charges every active customer exactly once per billing
+// period. See `duesday --help`.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/term"
+
+	"github.com/duesday/duesday/job"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+func main() {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	go func() {
+		<-signals
+		cancel(job.ErrStopped)
+		// A second signal means now.
+		signal.Stop(signals)
+	}()
+	p := program{
+		out:      os.Stdout,
+		err:      os.Stderr,
+		env:      os.LookupEnv,
+		terminal: term.IsTerminal(int(os.Stderr.Fd())),
+	}
+	os.Exit(p.run(ctx, os.Args[1:]))
+}

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/duesday/duesday/charges"
+	"github.com/duesday/duesday/internal/exitcode"
+)
+
+// program is one invocation. The end-to-end tests run it in process too.
+type program struct {
+	out, err io.Writer
+	env      func(string) (string, bool)
+	terminal bool             // err is one
+	now      func() time.Time // nil: the clock
+}
+
+func (p *program) clock() time.Time {
+	if p.now != nil {
+		return p.now()
+	}
+	return time.Now()
+}
+
+// run runs the command that args name and returns the exit code.
+func (p *program) run(ctx context.Context, args []string) int {
+	root := p.command()
+	root.SetArgs(args)
+	root.SetOut(p.out)
+	root.SetErr(p.err)
+	ran, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitcode.OK
+	}
+	var said errSaid
+	if !errors.As(err, &said) {
+		fmt.Fprintf(p.err, "%s: %s\n", ran.CommandPath(), oneLine(err.Error()))
+	}
+	return exitcode.Of(err)
+}
+
+// errSaid marks an error that the log has already told.
+type errSaid struct{ error }
+
+func (e errSaid) Unwrap() error { return e.error }
+
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// usage is an error of the command line or the environment: exit code 2.
+func usage(format string, args ...any) error {
+	return exitcode.With(exitcode.Misconfigured, fmt.Errorf(format, args...))
+}
+
+func (p *program) command() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "duesday",
+		Short: "Charge every active customer exactly once per billing period",
+		Long: `Duesday charges every active customer exactly once per billing period, through
+Stripe, from customers that are kept in Postgres.
+
+Start with:  duesday migrate      create the schema
+             duesday plan         see what a run would do; it changes nothing
+             duesday run          bill the period
+             duesday report       see what became of it
+
+Every flag --some-flag can be given as DUESDAY_SOME_FLAG; a flag wins. The
+secrets come from the environment alone:
+
+  DATABASE_URL         postgres://user:password@host:5432/database
+  STRIPE_API_KEY       a restricted key (rk_live_…), or
+  STRIPE_API_KEY_FILE  the file that holds it
+  STRIPE_API_BASE      another address for Stripe's API, for tests and proxies
+
+Exit codes:
+  0  the period is settled, or already was, or another replica leads
+  1  unfinished, and worth another try: an outage, told to stop, slots in doubt
+  2  can never work as configured: flags, schema, malformed credentials
+  3  stopped on purpose, a person must act: spend cap, a guard, or Stripe
+     refuses the key`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			return p.fromEnvironment(cmd.Flags())
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return exitcode.With(exitcode.Misconfigured, err)
+	})
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(p.runCommand(), p.planCommand(), p.statusCommand(), p.reportCommand(),
+		p.migrateCommand(), p.keyCommand(), p.versionCommand())
+	for _, cmd := range root.Commands() {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage("unexpected argument %q: want flags only", args[0])
+			}
+			return nil
+		}
+	}
+	root.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return usage("unknown command %q: see duesday --help", args[0])
+		}
+		return nil
+	}
+	return root
+}
+
+// fromEnvironment gives every flag that was not set its DUESDAY_ variable.
+func (p *program) fromEnvironment(flags *pflag.FlagSet) error {
+	var first error
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Changed || f.Name == "help" || first != nil {
+			return
+		}
+		name := "DUESDAY_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		value, ok := p.env(name)
+		if !ok {
+			return
+		}
+		if err := flags.Set(f.Name, value); err != nil {
+			first = usage("%s=%q: %w", name, value, errors.Unwrap(err))
+		}
+	})
+	return first
+}
+
+func (p *program) lookup(name string) string {
+	value, _ := p.env(name)
+	return value
+}
+
+// stripeKey reads the API key. Its errors never show it.
+func (p *program) stripeKey() (string, error) {
+	if key := strings.TrimSpace(p.lookup("STRIPE_API_KEY")); key != "" {
+		return key, nil
+	}
+	file := p.lookup("STRIPE_API_KEY_FILE")
+	if file == "" {
+		return "", usage("STRIPE_API_KEY: want a key like rk_live_…, got none (STRIPE_API_KEY_FILE names a file that holds it)")
+	}
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return "", usage("STRIPE_API_KEY_FILE: %w", err)
+	}
+	return strings.TrimSpace(string(content)), nil
+}
+
+func (p *program) databaseURL() (string, error) {
+	url := p.lookup("DATABASE_URL")
+	if url == "" {
+		return "", usage("DATABASE_URL: want postgres://user:password@host:5432/database, got nothing")
+	}
+	return url, nil
+}
+
+// database opens a pool and looks whether the schema is the binary's.
+func (p *program) database(ctx context.Context) (*pgxpool.Pool, error) {
+	url, err := p.databaseURL()
+	if err != nil {
+		return nil, err
+	}
+	pool, err := charges.OpenPool(ctx, url, 4)
+	if err != nil {
+		return nil, err
+	}
+	if err := charges.CheckSchema(ctx, pool); err != nil {
+		pool.Close()
+		return nil, databaseError(err)
+	}
+	return pool, nil
+}
+
+// databaseError gives exit code 2 to a server that answered and refused us.
+func databaseError(err error) error {
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
+		switch {
+		case pgErr.Code[:2] == "28", pgErr.Code == "3D000", pgErr.Code == "42501":
+			return usage("DATABASE_URL: %s (SQLSTATE %s)", pgErr.Message, pgErr.Code)
+		}
+	}
+	return err
+}
+
+func (p *program) logger(format string, debug bool) *zap.Logger {
+	level := zapcore.InfoLevel
+	if debug {
+		level = zapcore.DebugLevel
+	}
+	cfg := zap.NewProductionEncoderConfig()
+	cfg.EncodeTime = zapcore.RFC3339NanoTimeEncoder
+	cfg.TimeKey = "time"
+	encoder := zapcore.NewJSONEncoder(cfg)
+	if format == "console" {
+		cfg.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
+		cfg.EncodeLevel = zapcore.CapitalLevelEncoder
+		encoder = zapcore.NewConsoleEncoder(cfg)
+	}
+	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(zapcore.AddSync(p.err)), level))
+}

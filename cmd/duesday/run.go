@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/zap"
+
+	"github.com/duesday/duesday/charges"
+	"github.com/duesday/duesday/internal/exitcode"
+	"github.com/duesday/duesday/job"
+	"github.com/duesday/duesday/leader"
+)
+
+const (
+	// openTimeout bounds the statement that reads the customers relation; ten
+	// million dues take minutes.
+	openTimeout = 30 * time.Minute
+	// drain is how long charges in flight may take after a stop. Pods need a
+	// termination grace period above it.
+	drain = 20 * time.Second
+	// stripeTimeout is stripe-go's own.
+	stripeTimeout = 80 * time.Second
+	progressEvery = 10 * time.Second
+)
+
+type runFlags struct {
+	periodFlags
+	openingFlags
+	sendingFlags
+	leaderFlags
+	logFlags
+	reopen bool
+}
+
+func (p *program) runCommand() *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Bill one period: elect, lock, open, recover, claim, charge, settle",
+		Long: `Bill one period.
+
+The first run of a period freezes what each active customer owes; then every due
+is claimed once and charged under a key that depends on customer and period
+alone. A run that was interrupted is finished by the next one: run it again as
+often as you like, nobody is charged twice. Of several runs at once one leads;
+the others exit with 0.`,
+		Example: `  duesday run --leader-elect=false --period 2026-10
+  duesday run --leader-elect=false --customers billing.subscribers --period-offset -1`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return p.bill(cmd.Context(), f) },
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	f.periodFlags.add(flags)
+	f.openingFlags.add(flags)
+	flags.BoolVar(&f.reopen, "reopen", false, "read the customers again for all who have no slot yet, or a rejected one")
+	f.sendingFlags.add(flags)
+	f.leaderFlags.add(flags)
+	f.logFlags.add(flags, p.terminal)
+	return cmd
+}
+
+func (p *program) bill(ctx context.Context, f runFlags) error {
+	if err := errors.Join(f.sendingFlags.check(), f.leaderFlags.check(), f.logFlags.check()); err != nil {
+		return err
+	}
+	ledger, err := f.ledger(p.clock())
+	if err != nil {
+		return err
+	}
+	opening, err := f.opening(ledger.Period)
+	if err != nil {
+		return err
+	}
+	if f.elect {
+		return usage("--leader-elect=true: this build has no Kubernetes Lease yet; say --leader-elect=false, and the advisory lock alone decides")
+	}
+	key, err := p.stripeKey()
+	if err != nil {
+		return err
+	}
+	gateway, err := charges.NewGateway(charges.GatewayConfig{
+		APIKey: key, BaseURL: p.lookup("STRIPE_API_BASE"), Workers: f.workers, Timeout: stripeTimeout,
+	})
+	if err != nil {
+		return err
+	}
+	defer gateway.Close()
+	url, err := p.databaseURL()
+	if err != nil {
+		return err
+	}
+
+	log := p.logger(f.format, f.debug)
+	summary, err := func() (job.Summary, error) {
+		pool, err := p.database(ctx)
+		if err != nil {
+			return job.Summary{}, err
+		}
+		defer pool.Close()
+		lock, err := leader.Acquire(ctx, leader.Config{
+			DatabaseURL: url,
+			LockID:      charges.LockID(ledger.Namespace, ledger.Period.String()),
+			Command:     "run", Period: ledger.Period.String(), Holder: holder(),
+			LeaseDuration: f.leaseDuration, RenewDeadline: f.renewDeadline, RetryPeriod: f.retryEvery,
+			StatementTimeout: openTimeout,
+			Log:              log,
+		})
+		if err != nil {
+			return job.Summary{}, err
+		}
+		defer func() {
+			if err := lock.Release(context.WithoutCancel(ctx)); err != nil {
+				log.Warn("cannot release the advisory lock; it ends with the session", zap.Error(err))
+			}
+		}()
+		return job.Run(ctx, job.Config{
+			Ledger: ledger, Customers: f.customers, Opening: opening, Reopen: f.reopen,
+			Workers: f.workers, PageSize: f.pageSize(), Drain: drain, ProgressEvery: progressEvery,
+			Sender: charges.NewSender(gateway, charges.NewPacer(f.rate, time.Now)),
+			Pool:   pool, Lead: lock, Log: log,
+		})
+	}()
+	return p.tell(log, ledger, summary, err)
+}
+
+// tell writes the run's last log line.
+func (p *program) tell(log *zap.Logger, ledger charges.Ledger, summary job.Summary, err error) error {
+	period := zap.String("billing_period", ledger.Period.String())
+	var held *leader.HeldError
+	switch {
+	case errors.As(err, &held):
+		log.Info("another replica leads, nothing to do here", period, zap.String("leader", held.Holder))
+		return nil
+	case err != nil:
+		if errors.Is(err, context.Canceled) {
+			err = fmt.Errorf("period %s unfinished: %w", ledger.Period, job.ErrStopped)
+		}
+		log.Error("run ended", period, zap.Int("exit_code", exitcode.Of(err)), zap.String("error", oneLine(err.Error())),
+			zap.Inline(summary))
+		return errSaid{err}
+	case summary.AlreadySettled:
+		return nil // the job has said so
+	}
+	log.Info("period settled", period, zap.Int("exit_code", exitcode.OK), zap.Inline(summary))
+	return nil
+}
+
+// holder names this process to the others: a pod by its name.
+func holder() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s/%d", host, os.Getpid())
+}
