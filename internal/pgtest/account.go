@@ -35,7 +35,7 @@ func serverAccount() (account, error) {
 		}
 		return account{uid: uid, gid: gid, switched: true}, nil
 	}
-	return account{}, errors.New("Postgres does not run as root, and there is neither a user postgres nor nobody; run as another user")
+	return account{}, errors.New("root may not run Postgres, and there is neither a user postgres nor nobody to do it: run as another user")
 }
 
 // attributes puts a child into a session of its own, as this account: a

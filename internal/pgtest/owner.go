@@ -43,20 +43,15 @@ func parseOwner(name, separator string) (owner, bool) {
 
 // alive reports whether the owner may still run; in doubt it says yes.
 func (o owner) alive() bool {
-	if !processExists(o.pid) {
+	if err := syscall.Kill(o.pid, 0); err != nil && !errors.Is(err, syscall.EPERM) {
 		return false
 	}
 	start, ok := startTime(o.pid)
 	return !ok || start == o.start
 }
 
-func processExists(pid int) bool {
-	err := syscall.Kill(pid, 0)
-	return err == nil || errors.Is(err, syscall.EPERM)
-}
-
 // startTime is field 22 of /proc/<pid>/stat: when the process started, in
-// clock ticks since boot. See proc(5).
+// clock ticks since boot; 0 once it is a zombie. See proc(5).
 func startTime(pid int) (uint64, bool) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -66,6 +61,9 @@ func startTime(pid int) (uint64, bool) {
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	if len(fields) < 20 {
 		return 0, false
+	}
+	if fields[0] == "Z" {
+		return 0, true
 	}
 	start, err := strconv.ParseUint(fields[19], 10, 64)
 	return start, err == nil

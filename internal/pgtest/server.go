@@ -243,15 +243,17 @@ func (s *Server) start(ctx context.Context) error {
 		s.process.release()
 	}
 	s.process, s.down = p, false
-	if err := p.awaitReady(ctx, s.ready); err != nil {
+	ready := func() bool { return s.saysReady() && answers(ctx, s.URL("postgres")) }
+	if err := p.awaitReady(ctx, ready); err != nil {
 		return fmt.Errorf("start Postgres: %w\n%s", err, s.folder.logTail())
 	}
 	return nil
 }
 
-// ready reads the server's own word in line 8 of postmaster.pid, as pg_ctl
-// does; line 1 tells whether the file is still that of an earlier start.
-func (s *Server) ready() bool {
+// saysReady reads the server's own word in line 8 of postmaster.pid, as pg_ctl
+// does; line 1 tells whether the file is still that of an earlier start. Only
+// with it is the server that answers on the port surely this one.
+func (s *Server) saysReady() bool {
 	content, err := os.ReadFile(s.folder.join("data/postmaster.pid"))
 	if err != nil {
 		return false
