@@ -1,0 +1,26 @@
+package charges
+
+import "github.com/cenkalti/backoff/v5"
+
+// What tests must see of the inside, and nobody else.
+var (
+	ClaimSQL    = claimSQL
+	KeySQL      = keySQL
+	CheckStripe = checkStripe
+	Currencies  = currencies
+)
+
+// MigrationNames are the embedded migrations in order.
+func MigrationNames() ([]string, error) {
+	ms, err := migrations()
+	var names []string
+	for _, m := range ms {
+		names = append(names, m.name)
+	}
+	return names, err
+}
+
+// NewJitter returns the pauses of a sender with the policy.
+func NewJitter(policy RetryPolicy, random func() float64) backoff.BackOff {
+	return &jitter{policy: policy, random: random}
+}
