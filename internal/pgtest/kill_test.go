@@ -16,7 +16,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 )
 
 // ownerVariable makes this test binary an owner to be killed: see
@@ -43,8 +42,8 @@ func TestKill_ofOwnerAndSupervisorIsClearedUpByTheNextStart(t *testing.T) {
 	v := startVictim(t)
 	require.NoError(t, syscall.Kill(v.supervisor, syscall.SIGKILL))
 	require.NoError(t, v.process.Kill())
-	// Wait, but leave it unreaped: a zombie is dead too.
-	require.NoError(t, unix.Waitid(unix.P_PID, v.process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil))
+	_, err := v.process.Wait()
+	require.NoError(t, err)
 	require.True(t, runsIn(v.server, v.folder), "nothing should have ended the server yet")
 
 	NewServer(t)
