@@ -108,7 +108,9 @@ func (l *Ledger) Reopen(ctx context.Context, conn *pgx.Conn, o Opening) error {
 		}
 		left := `
 			DELETE FROM duesday.dues AS due
-			WHERE due.billing_period = $1 AND due.customer_id NOT IN ` + o.Customers.activeIDs() + `
+			WHERE due.billing_period = $1
+				AND NOT EXISTS (
+					SELECT FROM ` + o.Customers.activeIDs() + ` AS active WHERE active.customer_id = due.customer_id)
 				AND NOT EXISTS (
 					SELECT FROM duesday.charges AS slot
 					WHERE slot.customer_id = due.customer_id AND slot.billing_period = due.billing_period)`

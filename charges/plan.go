@@ -104,7 +104,7 @@ func (l *Ledger) planOpening(ctx context.Context, tx pgx.Tx, o Opening, p *Plan,
 
 	rows, err = tx.Query(ctx, `
 		SELECT customer_id, reject_code FROM (`+o.Customers.selectDues(1)+`) AS due
-		WHERE reject_code IS NOT NULL ORDER BY customer_id COLLATE "C"`, o.Description, string(o.Method))
+		WHERE reject_code IS NOT NULL ORDER BY customer_id`, o.Description, string(o.Method))
 	if err != nil {
 		return relationError(o.Customers, err)
 	}
@@ -113,9 +113,9 @@ func (l *Ledger) planOpening(ctx context.Context, tx pgx.Tx, o Opening, p *Plan,
 	}
 
 	rows, err = tx.Query(ctx, `
-		SELECT format('%L (%s rows)', id, count(*))
-		FROM `+o.Customers.activeIDs()+` AS active (id)
-		GROUP BY id HAVING count(*) > 1 ORDER BY id COLLATE "C" LIMIT 10`)
+		SELECT format('%L (%s rows)', customer_id, count(*))
+		FROM `+o.Customers.activeIDs()+` AS active
+		GROUP BY customer_id HAVING count(*) > 1 ORDER BY customer_id LIMIT 10`)
 	if err != nil {
 		return relationError(o.Customers, err)
 	}

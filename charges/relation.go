@@ -57,6 +57,8 @@ func FindRelation(ctx context.Context, db Querier, name string) (Relation, error
 		return bad("there is no such table or view")
 	case errors.As(err, &pgErr) && (pgErr.Code == "42602" || pgErr.Code == "42601" || pgErr.Code == "0A000"):
 		return bad("not a table's name, want schema.table")
+	case errors.As(err, &pgErr) && pgErr.Code == "42501":
+		return bad("%s", pgErr.Message)
 	case err != nil:
 		return Relation{}, fmt.Errorf("look up %s: %w", name, err)
 	case !readable:
@@ -94,24 +96,37 @@ func FindRelation(ctx context.Context, db Querier, name string) (Relation, error
 	return rel, nil
 }
 
+// storedID is the customer_id of a row: its id, but for one that is too long to
+// be sent, and to be indexed. That one is rejected, and must not stop the rest.
+const storedID = `CASE WHEN length(id) > 254
+	THEN left(id, 180) || '…' || encode(sha256(convert_to(id, 'UTF8')), 'hex') ELSE id END`
+
 // selectDues selects what each active customer of the relation owes, with the
 // columns of dues but for billing_period, and decides which can be sent.
 // Its parameters are $n, the description, and $n+1, the Stripe method.
+//
+// The texts are compared byte by byte, whatever the collations of the relation
+// are: to a case-insensitive one USD would pass for usd.
 func (r Relation) selectDues(n int) string {
 	return fmt.Sprintf(`
-		SELECT id AS customer_id, stripe_customer_id, payment_method, amount, currency,
+		SELECT %[5]s AS customer_id, stripe_customer_id, payment_method, amount, currency,
 			description, stripe_method, %[1]s AS reject_code
 		FROM (
-			SELECT coalesce(id, '')::text AS id, stripe_customer_id::text, payment_method::text,
-				amount::bigint, currency::text, $%[3]d::text AS description, $%[4]d::text AS stripe_method
+			SELECT coalesce(id, '')::text COLLATE "C" AS id,
+				stripe_customer_id::text COLLATE "C" AS stripe_customer_id,
+				payment_method::text COLLATE "C" AS payment_method,
+				amount::bigint AS amount, currency::text COLLATE "C" AS currency,
+				$%[3]d::text AS description, $%[4]d::text AS stripe_method
 			FROM %[2]s
 			WHERE active
-		) AS customer`, rejectSQL, r.name, n, n+1)
+		) AS customer`, rejectSQL, r.name, n, n+1, storedID)
 }
 
-// activeIDs is a subquery of the ids that selectDues would give.
+// activeIDs is a subquery with the column customer_id, of those that
+// selectDues would give.
 func (r Relation) activeIDs() string {
-	return `(SELECT coalesce(id, '')::text FROM ` + r.name + ` WHERE active)`
+	return `(SELECT ` + storedID + ` AS customer_id
+		FROM (SELECT coalesce(id, '')::text COLLATE "C" AS id FROM ` + r.name + ` WHERE active) AS customer)`
 }
 
 // relationError says in a line what an error that came from reading the
@@ -125,6 +140,10 @@ func relationError(r Relation, err error) error {
 	if pgErr.Code == "23505" && pgErr.ConstraintName == "dues_pkey" {
 		return exitcode.With(exitcode.Misconfigured,
 			fmt.Errorf("--customers %s repeats an id, want one active row a customer: %s", r.name, pgErr.Detail))
+	}
+	if pgErr.Code == "21000" && pgErr.Routine == "ExecOnConflictUpdate" { // a reopening's way to notice
+		return exitcode.With(exitcode.Misconfigured,
+			fmt.Errorf("--customers %s repeats an id, want one active row a customer", r.name))
 	}
 	err = fmt.Errorf("--customers %s: cannot read it: %s (SQLSTATE %s)", r.name, pgErr.Message, pgErr.Code)
 	switch pgErr.Code[:2] {
