@@ -1,0 +1,130 @@
+package charges_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/duesday/duesday/charges"
+	"github.com/duesday/duesday/internal/exitcode"
+	"github.com/duesday/duesday/internal/pgtest"
+)
+
+func TestMigrations_areEmbeddedAndNumbered(t *testing.T) {
+	t.Parallel()
+	files, err := os.ReadDir("migrations")
+	require.NoError(t, err)
+	names, err := charges.MigrationNames()
+	require.NoError(t, err)
+	require.Len(t, names, len(files))
+	require.Equal(t, len(files), charges.SchemaVersion())
+	for i, f := range files {
+		require.True(t, strings.HasSuffix(f.Name(), "_"+names[i]+".sql"), f.Name())
+	}
+}
+
+func TestMigrate_fromEmptyThenNothingToDo(t *testing.T) {
+	t.Parallel()
+	conn := pgtest.New(t).Connect(t)
+	applied, err := charges.Migrate(t.Context(), conn)
+	require.NoError(t, err)
+	require.Len(t, applied, charges.SchemaVersion())
+	require.Equal(t, "0001_ledger", applied[0])
+	require.NoError(t, charges.CheckSchema(t.Context(), conn))
+
+	applied, err = charges.Migrate(t.Context(), conn)
+	require.NoError(t, err)
+	require.Empty(t, applied)
+}
+
+func TestMigrate_atOnceAppliesOnce(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	var (
+		g       errgroup.Group
+		applied [4]int
+	)
+	for i := range applied {
+		conn := db.Connect(t)
+		g.Go(func() error {
+			names, err := charges.Migrate(t.Context(), conn)
+			applied[i] = len(names)
+			return err
+		})
+	}
+	require.NoError(t, g.Wait())
+	sum := 0
+	for _, n := range applied {
+		sum += n
+	}
+	require.Equal(t, charges.SchemaVersion(), sum)
+	require.NoError(t, charges.CheckSchema(t.Context(), db.Connect(t)))
+}
+
+// A table in the way makes the first migration fail after it has made others.
+func TestMigrate_failingInTheMiddleLeavesNothing(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	db.Exec(t, `CREATE SCHEMA duesday; CREATE TABLE duesday.charges (theirs int)`)
+	conn := db.Connect(t)
+	_, err := charges.Migrate(t.Context(), conn)
+	require.ErrorContains(t, err, "migration 0001_ledger")
+
+	var tables []string
+	require.NoError(t, conn.QueryRow(t.Context(),
+		`SELECT array_agg(relname::text) FROM pg_class WHERE relnamespace = 'duesday'::regnamespace`).Scan(&tables))
+	require.Equal(t, []string{"charges"}, tables)
+	require.EqualError(t, charges.CheckSchema(t.Context(), conn), missingSchema)
+
+	db.Exec(t, `DROP TABLE duesday.charges`)
+	_, err = charges.Migrate(t.Context(), conn)
+	require.NoError(t, err, "the failure holds no lock")
+}
+
+const missingSchema = "schema duesday is not there yet: run `duesday migrate` first"
+
+func TestCheckSchema(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct{ sql, want string }{
+		"no schema":          {`DROP SCHEMA duesday CASCADE`, missingSchema},
+		"schema but nothing": {`DROP SCHEMA duesday CASCADE; CREATE SCHEMA duesday`, missingSchema},
+		"no version":         {`DELETE FROM duesday.schema_migrations`, missingSchema},
+		"newer": {`INSERT INTO duesday.schema_migrations VALUES (1000, 'later')`,
+			"schema duesday is at version 1000, newer than the 1 of this binary: use a newer duesday"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.exec(t, tc.sql)
+			err := charges.CheckSchema(b.ctx, b.conn)
+			require.EqualError(t, err, tc.want)
+			require.Equal(t, exitcode.Misconfigured, exitcode.Of(err))
+		})
+	}
+}
+
+func TestMigrate_refusesANewerSchema(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, `INSERT INTO duesday.schema_migrations VALUES (1000, 'later')`)
+	_, err := charges.Migrate(b.ctx, b.conn)
+	require.ErrorContains(t, err, "use a newer duesday")
+	require.Equal(t, exitcode.Misconfigured, exitcode.Of(err))
+}
+
+func TestCheckSchema_readsOnly(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, `SET default_transaction_read_only = on`)
+	require.NoError(t, charges.CheckSchema(b.ctx, b.conn))
+}
+
+func TestCheckSchema_aLostServerIsWorthAnotherTry(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	require.NoError(t, b.conn.Close(b.ctx))
+	require.Equal(t, exitcode.Unfinished, exitcode.Of(charges.CheckSchema(b.ctx, b.conn)))
+}
