@@ -8,6 +8,8 @@ import (
 	"time"
 )
 
+var errShut = errors.New("connection given up")
+
 // A dialer keeps the sockets it opens, so that they can be closed under a
 // statement that waits on one: the only thing that unblocks it at once. (Under
 // TLS, pgx's own Close would first write to the dead peer.)
@@ -36,6 +38,9 @@ func newDialer(probe, limit time.Duration) *dialer {
 }
 
 func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if d.isShut() {
+		return nil, errShut
+	}
 	conn, err := d.DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
@@ -44,10 +49,16 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	defer d.mu.Unlock()
 	if d.closed {
 		_ = conn.Close()
-		return nil, errors.New("connection given up")
+		return nil, errShut
 	}
 	d.sockets = append(d.sockets, conn)
 	return conn, nil
+}
+
+func (d *dialer) isShut() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.closed
 }
 
 // shut closes every socket, and those yet to be opened: pgx dials once more,

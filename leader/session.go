@@ -22,7 +22,8 @@ type session struct {
 	limit  time.Duration // for each step that has no statement to time it out
 }
 
-// connect opens a session; one that fails for want of time says so.
+// connect opens a session. A database URL that cannot be parsed is an error
+// with exit code 2.
 func connect(ctx context.Context, cfg Config) (*session, error) {
 	config, err := pgx.ParseConfig(cfg.DatabaseURL)
 	if err != nil {
@@ -71,8 +72,8 @@ func (s *session) prepare(ctx context.Context, cfg Config) error {
 		// A page's plan must not be the one that suited an empty table.
 		{"plan_cache_mode", "force_custom_plan"},
 	}
-	for _, s2 := range settings {
-		if err := s.set(ctx, s2[0], s2[1]); err != nil {
+	for _, setting := range settings {
+		if err := s.set(ctx, setting[0], setting[1]); err != nil {
 			return err
 		}
 	}
