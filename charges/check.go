@@ -6,10 +6,6 @@ import "strings"
 // currency's smallest unit.
 const MaxAmount = 99_999_999
 
-// maxIDLength keeps an id, with its name, within Stripe's metadata limits and
-// an index entry.
-const maxIDLength = 254
-
 // currencies are those that Stripe charges in.
 const currencies = `aed afn all amd ang aoa ars aud awg azn bam bbd bdt bgn bhd bif bmd bnd bob brl bsd bwp byn bzd
 	cad cdf chf clp cny cop crc cve czk djf dkk dop dzd egp etb eur fjd fkp gbp gel gip gmd gnf gtq gyd hkd hnl htg

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/duesday/duesday/charges"
 	"github.com/duesday/duesday/internal/exitcode"
@@ -59,9 +60,9 @@ var (
 	// ErrNotFresh: the leadership's last proof is too old to send on.
 	ErrNotFresh = errors.New("leadership not confirmed in time")
 	// ErrOutage: send after send went unanswered.
-	ErrOutage = errors.New("Stripe does not answer")
+	ErrOutage = errors.New("no answer from Stripe")
 	// ErrRefused: Stripe or the spend-cap proxy refuses the API key.
-	ErrRefused = errors.New("Stripe refuses the API key")
+	ErrRefused = errors.New("the API key was refused")
 	// ErrUnfinished: slots are in doubt.
 	ErrUnfinished = errors.New("slots left in doubt")
 )
@@ -218,4 +219,19 @@ func (r *run) record(ctx context.Context, ended error) {
 	if _, err := r.Pool.Exec(write, finish, r.Lead.RunID(), exitcode.Of(ended), outcome, r.summary.This); err != nil {
 		r.Log.Warn("cannot record the end of the run", zap.Error(err))
 	}
+}
+
+// MarshalLogObject writes the summary as fields.
+func (s Summary) MarshalLogObject(enc zapcore.ObjectEncoder) error {
+	enc.AddBool("settled", s.Settled)
+	if err := enc.AddObject("this_run", s.This); err != nil {
+		return err
+	}
+	if s.All != nil {
+		if err := enc.AddReflected("all_runs", s.All); err != nil {
+			return err
+		}
+	}
+	enc.AddFloat64("seconds", s.Seconds)
+	return nil
 }

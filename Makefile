@@ -1,0 +1,28 @@
+# Two commands are enough on a fresh machine: make demo, make test.
+
+GO ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+
+.PHONY: help demo test lint build clean
+
+help: ## Show this help
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: ## Bill 500 customers twice: the naive way, and with Duesday (about a minute)
+	@hack/setup
+	@$(GO) run ./internal/demo
+
+test: ## Install what is missing, then run all tests with the race detector
+	@hack/setup test
+	CGO_ENABLED=1 $(GO) test -race ./...
+
+lint: ## gofmt, go vet, staticcheck
+	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo "run gofmt -w on the files above" >&2; exit 1; }
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+
+build: ## Build bin/duesday
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/duesday ./cmd/duesday
+
+clean: ## Remove what make built
+	rm -rf bin dist
