@@ -3,6 +3,7 @@ package charges_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -141,9 +142,13 @@ func (b *testBundle) settle(t testing.TB, results ...charges.Settlement) int {
 // text is the only column of the only row, as text.
 func (b *testBundle) text(t testing.TB, sql string, args ...any) string {
 	t.Helper()
-	var v any
-	require.NoError(t, b.conn.QueryRow(b.ctx, sql, args...).Scan(&v))
-	return fmt.Sprint(v)
+	rows, err := b.conn.Query(b.ctx, sql, append([]any{pgx.QueryResultFormats{pgx.TextFormatCode}}, args...)...)
+	require.NoError(t, err)
+	v, err := pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (string, error) {
+		return string(row.RawValues()[0]), nil
+	})
+	require.NoError(t, err)
+	return v
 }
 
 // texts is the only column of all rows.
@@ -164,4 +169,16 @@ func (b *testBundle) ledgerState(t testing.TB) []string {
 		all = append(all, b.texts(t, `SELECT '`+table+` ' || to_jsonb(x)::text FROM duesday.`+table+` AS x ORDER BY 1`)...)
 	}
 	return all
+}
+
+// execAs is exec with a role of the test's own where sql names ROLE %[1]s:
+// roles are the server's, and tests share it.
+func (b *testBundle) execAs(t testing.TB, sql string) {
+	t.Helper()
+	if strings.Contains(sql, "%[1]s") {
+		role := b.db.Name
+		sql = fmt.Sprintf(sql, role)
+		t.Cleanup(func() { b.db.Exec(t, `DROP OWNED BY biller_`+role+`; DROP ROLE biller_`+role) })
+	}
+	b.exec(t, sql)
 }
