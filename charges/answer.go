@@ -1,6 +1,7 @@
 package charges
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -58,6 +59,7 @@ func judgeError(err error, w *wire) Outcome {
 		out.FailureCode = string(stripe.ErrorTypeIdempotency)
 	case se.Type == stripe.ErrorTypeCard && w.status/100 == 4:
 		out.Verdict, out.Retry = Refused, false
+		out.NeedsCustomer = needsCustomer[out.FailureCode] || needsCustomer[string(se.Code)] || advisedAgainst(se)
 	case w.status == http.StatusPaymentRequired && se.Type != "":
 		out.Verdict, out.Retry = Refused, false
 	case se.Type == stripe.ErrorTypeInvalidRequest && (w.status == http.StatusBadRequest || w.status == http.StatusNotFound):
@@ -71,6 +73,42 @@ func judgeError(err error, w *wire) Outcome {
 		out.Retry = false // the same key replays it for 24 hours
 	}
 	return out
+}
+
+// needsCustomer are the codes after which trying again is of no use, or not
+// allowed, until the customer has acted.
+var needsCustomer = map[string]bool{
+	"authentication_required":                  true,
+	"expired_card":                             true,
+	"fraudulent":                               true,
+	"incorrect_number":                         true,
+	"invalid_account":                          true,
+	"invalid_number":                           true,
+	"lost_card":                                true,
+	"new_account_information_available":        true,
+	"payment_intent_authentication_failure":    true,
+	"pickup_card":                              true,
+	"restricted_card":                          true,
+	"revocation_of_all_authorizations":         true,
+	"revocation_of_authorization":              true,
+	"stolen_card":                              true,
+	"stop_payment_order":                       true,
+	"transaction_not_allowed":                  true,
+	string(stripe.PaymentIntentStatusCanceled): true,
+}
+
+// advisedAgainst reports whether Stripe's advice is not to try again; stripe-go
+// v76 does not decode it.
+func advisedAgainst(se *stripe.Error) bool {
+	if se.LastResponse == nil {
+		return false
+	}
+	var body struct {
+		Error struct {
+			AdviceCode string `json:"advice_code"`
+		} `json:"error"`
+	}
+	return json.Unmarshal(se.LastResponse.RawJSON, &body) == nil && body.Error.AdviceCode == "do_not_try_again"
 }
 
 // codeSpendCap is the spend-cap proxy's code for a charge past the cap.
@@ -104,7 +142,11 @@ func judgeCharge(ch *stripe.Charge, slot *Slot, w *wire) Outcome {
 		out.Verdict = Pending
 	case stripe.ChargeStatusFailed:
 		out.Verdict, out.FailureCode, out.FailureMessage = Refused, ch.FailureCode, ch.FailureMessage
-		out.Err = fmt.Errorf("charge %s failed: %s", ch.ID, ch.FailureCode)
+		if ch.Outcome != nil && ch.Outcome.Reason != "" {
+			out.FailureCode = ch.Outcome.Reason // the decline code
+		}
+		out.NeedsCustomer = needsCustomer[out.FailureCode] || needsCustomer[ch.FailureCode]
+		out.Err = fmt.Errorf("charge %s failed: %s", ch.ID, out.FailureCode)
 	default:
 		out.Err = fmt.Errorf("charge %s has the unknown status %q", ch.ID, ch.Status)
 	}
@@ -137,6 +179,7 @@ func judgeIntent(pi *stripe.PaymentIntent, slot *Slot, w *wire) Outcome {
 		return out
 	}
 	if out.Verdict == Refused {
+		out.NeedsCustomer = needsCustomer[out.FailureCode]
 		out.Err = fmt.Errorf("payment intent %s was declined: %s", pi.ID, out.FailureCode)
 	}
 	return out

@@ -142,7 +142,12 @@ func (g *Gateway) confirmIntent(ctx context.Context, slot *Slot, w *wire) Outcom
 		PaymentMethod: stripe.String(slot.PaymentMethod),
 		Description:   stripe.String(slot.Description),
 		OffSession:    stripe.Bool(true),
-		Confirm:       stripe.Bool(true),
+		// Nobody is there to be redirected; without this Stripe asks for a
+		// return_url wherever a redirecting method is enabled.
+		AutomaticPaymentMethods: &stripe.PaymentIntentAutomaticPaymentMethodsParams{
+			Enabled: stripe.Bool(true), AllowRedirects: stripe.String("never"),
+		},
+		Confirm: stripe.Bool(true),
 	})
 	if err != nil {
 		return judgeError(err, w)
@@ -203,10 +208,7 @@ func (g *Gateway) list(ctx context.Context, slot *Slot, after string, w *wire) (
 	since := &stripe.RangeQueryParams{GreaterThanOrEqual: slot.ClaimedAt.Add(-lookBack).Unix()}
 	var (
 		page listPage
-		it   interface {
-			Err() error
-			Meta() *stripe.ListMeta
-		}
+		it   pager
 	)
 	if slot.Method == MethodPaymentIntents {
 		intents := g.api.PaymentIntents.List(&stripe.PaymentIntentListParams{
@@ -231,14 +233,7 @@ func (g *Gateway) list(ctx context.Context, slot *Slot, after string, w *wire) (
 		}
 		it = charges
 	}
-	// stripe-go's iterator just ends on an error, and reads {} as an empty list.
-	if err := it.Err(); err != nil {
-		return listPage{}, err
-	}
-	meta := it.Meta()
-	if meta.URL == "" || (meta.HasMore && page.last == "") {
-		return listPage{}, errors.New("the answer is not a list")
-	}
-	page.more = meta.HasMore
-	return page, nil
+	var err error
+	page.more, err = hasMore(it, page.last)
+	return page, err
 }

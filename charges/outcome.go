@@ -34,6 +34,7 @@ type Outcome struct {
 	ChargeID       string // ch_… or pi_…, as soon as it is known, also from a decline
 	FailureCode    string // Stripe's decline code, else its error code
 	FailureMessage string
+	NeedsCustomer  bool // a decline that only the customer can mend
 	RequestID      string
 	Replayed       bool // Stripe answered from its memory of the key
 	// Retry is false where sending again under the same key cannot change the
@@ -63,6 +64,7 @@ func (o *Outcome) Settlement(key string) Settlement {
 	}[o.Verdict]
 	return Settlement{
 		Key: key, Status: status, ChargeID: o.ChargeID,
-		FailureCode: o.FailureCode, FailureMessage: o.FailureMessage, RequestID: o.RequestID,
+		FailureCode: o.FailureCode, FailureMessage: o.FailureMessage,
+		NeedsCustomer: o.NeedsCustomer, RequestID: o.RequestID,
 	}
 }

@@ -79,6 +79,7 @@ func (s *Sender) Send(ctx, inFlight context.Context, slot *Slot) Outcome {
 	}
 	pause := &jitter{policy: s.Retry, random: s.Random}
 	last := Outcome{Err: errors.New("not sent")}
+	priorOpen := slot.PriorIntent != ""
 	out, err := backoff.Retry(ctx, func() (Outcome, error) {
 		if !slot.Resendable(s.Now()) {
 			return last, backoff.Permanent(errors.New("the key's window ended while waiting"))
@@ -90,7 +91,17 @@ func (s *Sender) Send(ctx, inFlight context.Context, slot *Slot) Outcome {
 			last.Err = err
 			return last, backoff.Permanent(err)
 		}
-		last = s.Gateway.Charge(inFlight, slot)
+		if priorOpen {
+			last = s.Gateway.closePrior(inFlight, slot)
+			if priorOpen = last.Verdict != Refused; !priorOpen {
+				if err := s.Pacer.Wait(ctx); err != nil {
+					return last, backoff.Permanent(err)
+				}
+			}
+		}
+		if !priorOpen {
+			last = s.Gateway.Charge(inFlight, slot)
+		}
 		if last.Throttled {
 			s.Pacer.Throttled()
 		}

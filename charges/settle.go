@@ -18,18 +18,19 @@ import (
 // from its memory of the key.
 const settleSQL = `
 	WITH result AS (
-		SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[])
-			AS result (idempotency_key, status, charge_id, failure_code, failure_message, request_id)
+		SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::boolean[])
+			AS result (idempotency_key, status, charge_id, failure_code, failure_message, request_id, needs_customer)
 	), settled AS (
 		UPDATE duesday.charges AS slot SET
 			status = result.status,
 			charge_id = coalesce(nullif(result.charge_id, ''), slot.charge_id),
 			failure_code = nullif(result.failure_code, ''),
 			failure_message = nullif(result.failure_message, ''),
+			needs_customer = result.needs_customer,
 			settled_at = CASE WHEN result.status = 'processing' THEN NULL ELSE clock_timestamp() END
 		FROM result
 		WHERE slot.idempotency_key = result.idempotency_key
-			AND array_position($7::text[], result.status) > array_position($7::text[], slot.status)
+			AND array_position($8::text[], result.status) > array_position($8::text[], slot.status)
 		RETURNING slot.*, result.request_id
 	)
 	INSERT INTO duesday.attempts (customer_id, billing_period, attempt, idempotency_key,
@@ -49,13 +50,15 @@ func Settle(ctx context.Context, db Querier, results []Settlement) (int, error) 
 	n := len(results)
 	keys, statuses, ids := make([]string, n), make([]string, n), make([]string, n)
 	codes, messages, requests := make([]string, n), make([]string, n), make([]string, n)
+	needCustomer := make([]bool, n)
 	// In one order everywhere: two batches at once then do not deadlock.
 	slices.SortFunc(results, func(a, b Settlement) int { return strings.Compare(a.Key, b.Key) })
 	for i, r := range results {
 		keys[i], statuses[i], ids[i] = r.Key, string(r.Status), r.ChargeID
 		codes[i], messages[i], requests[i] = plainText(r.FailureCode), plainText(r.FailureMessage), r.RequestID
+		needCustomer[i] = r.NeedsCustomer
 	}
-	tag, err := db.Exec(ctx, settleSQL, keys, statuses, ids, codes, messages, requests, statusRank)
+	tag, err := db.Exec(ctx, settleSQL, keys, statuses, ids, codes, messages, requests, needCustomer, statusRank)
 	if err != nil {
 		return 0, fmt.Errorf("settle %d slots: %w", n, err)
 	}
@@ -69,39 +72,6 @@ func plainText(s string) string {
 		s = string(r[:500])
 	}
 	return s
-}
-
-// InDoubt reads a page of claimed slots, the oldest question first being: whose
-// customer id is next after the given one. It runs under the lock, where nobody
-// else is sending them.
-func (l *Ledger) InDoubt(ctx context.Context, db Querier, after string, limit int) ([]Slot, error) {
-	const read = `
-		SELECT slot.customer_id, coalesce(due.stripe_customer_id, slot.customer_id),
-			coalesce(due.payment_method, ''), slot.amount, slot.currency, due.description,
-			due.stripe_method, slot.attempt, slot.idempotency_key, slot.claimed_at,
-			extract(epoch FROM clock_timestamp() - slot.key_window_at)::float8
-		FROM duesday.charges AS slot
-		JOIN duesday.dues AS due USING (billing_period, customer_id)
-		WHERE slot.billing_period = $1 AND slot.status = 'claimed' AND slot.customer_id > $2
-		ORDER BY slot.customer_id
-		LIMIT $3`
-	readAt := time.Now()
-	rows, err := db.Query(ctx, read, l.Period.String(), after, limit)
-	if err != nil {
-		return nil, fmt.Errorf("read the slots in doubt: %w", err)
-	}
-	slots, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Slot, error) {
-		s := Slot{Period: l.Period, ReadAt: readAt}
-		var age float64
-		err := row.Scan(&s.CustomerID, &s.StripeCustomerID, &s.PaymentMethod, &s.Amount, &s.Currency,
-			&s.Description, &s.Method, &s.Attempt, &s.Key, &s.ClaimedAt, &age)
-		s.WindowAge = time.Duration(age * float64(time.Second))
-		return s, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read the slots in doubt: %w", err)
-	}
-	return slots, nil
 }
 
 // RefreshWindow records, before the send, that a slot which Stripe does not

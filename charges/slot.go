@@ -60,6 +60,10 @@ type Slot struct {
 	Method           Method
 	Attempt          int
 	Key              string
+	ChargeID         string // what Stripe has of this attempt, if that is known
+	// PriorIntent is the PaymentIntent of an earlier attempt: before this one
+	// is sent it must be beyond being paid.
+	PriorIntent string
 
 	// ClaimedAt is the database's clock. A look-up searches from here.
 	ClaimedAt time.Time
@@ -88,5 +92,6 @@ type Settlement struct {
 	ChargeID       string
 	FailureCode    string
 	FailureMessage string
+	NeedsCustomer  bool
 	RequestID      string
 }

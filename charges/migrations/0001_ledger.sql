@@ -62,6 +62,9 @@ CREATE TABLE duesday.charges (
     charge_id       text,
     failure_code    text,
     failure_message text,
+    -- The decline is of a kind that only the customer can mend: a new attempt
+    -- is not made by itself.
+    needs_customer  boolean NOT NULL DEFAULT false,
     claimed_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     -- Stripe keeps a key for 24 hours from its first receipt, which is never
     -- before this moment. Moved on, before the send, when a slot that is older
@@ -70,12 +73,12 @@ CREATE TABLE duesday.charges (
     settled_at      timestamptz,
     CONSTRAINT charges_once UNIQUE (customer_id, billing_period),
     CONSTRAINT charges_key UNIQUE (idempotency_key),
-    CHECK (status = 'rejected' OR (amount > 0 AND currency IS NOT NULL)),
+    CHECK (status = 'rejected' OR (amount IS NOT NULL AND amount > 0 AND currency IS NOT NULL)),
     CHECK ((status = 'claimed') = (settled_at IS NULL) OR status = 'processing')
 );
--- What a run recovers and what a reconcile settles: empty in quiet times.
+-- What a run recovers and a reconcile settles or tries anew: small in quiet times.
 CREATE INDEX charges_open ON duesday.charges (billing_period, status, customer_id)
-    WHERE status IN ('claimed', 'processing');
+    WHERE status IN ('claimed', 'processing', 'declined');
 
 CREATE TABLE duesday.attempts (
     id              bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -1,0 +1,190 @@
+package charges
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// slotColumns are what a Slot is read from, out of the slot and its due.
+const slotColumns = `slot.customer_id, coalesce(due.stripe_customer_id, slot.customer_id),
+	coalesce(due.payment_method, ''), slot.amount, slot.currency, due.description,
+	due.stripe_method, slot.attempt, slot.idempotency_key, slot.claimed_at,
+	extract(epoch FROM clock_timestamp() - slot.key_window_at)::float8,
+	coalesce(slot.charge_id, ''),
+	CASE WHEN slot.attempt > 1 THEN coalesce((
+		SELECT prior.charge_id FROM duesday.attempts AS prior
+		WHERE prior.customer_id = slot.customer_id AND prior.billing_period = slot.billing_period
+			AND prior.attempt < slot.attempt AND prior.charge_id LIKE 'pi\_%'
+		ORDER BY prior.id DESC LIMIT 1), '') ELSE '' END`
+
+func (l *Ledger) collectSlots(rows pgx.Rows, readAt time.Time) ([]Slot, error) {
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (Slot, error) {
+		s := Slot{Period: l.Period, ReadAt: readAt}
+		var age float64
+		err := row.Scan(&s.CustomerID, &s.StripeCustomerID, &s.PaymentMethod, &s.Amount, &s.Currency,
+			&s.Description, &s.Method, &s.Attempt, &s.Key, &s.ClaimedAt, &age, &s.ChargeID, &s.PriorIntent)
+		s.WindowAge = time.Duration(age * float64(time.Second))
+		return s, err
+	})
+}
+
+// InDoubt reads a page of claimed slots, those after the given customer id in
+// its order. It runs under the lock, where nobody else is sending them.
+func (l *Ledger) InDoubt(ctx context.Context, db Querier, after string, limit int) ([]Slot, error) {
+	return l.openSlots(ctx, db, Claimed, after, limit)
+}
+
+// Processing is InDoubt for slots that Stripe has not decided yet.
+func (l *Ledger) Processing(ctx context.Context, db Querier, after string, limit int) ([]Slot, error) {
+	return l.openSlots(ctx, db, Processing, after, limit)
+}
+
+func (l *Ledger) openSlots(ctx context.Context, db Querier, status Status, after string, limit int) ([]Slot, error) {
+	const read = `
+		SELECT ` + slotColumns + `
+		FROM duesday.charges AS slot
+		JOIN duesday.dues AS due USING (billing_period, customer_id)
+		WHERE slot.billing_period = $1 AND slot.status = $2 AND slot.customer_id > $3
+		ORDER BY slot.customer_id
+		LIMIT $4`
+	readAt := time.Now()
+	rows, err := db.Query(ctx, read, l.Period.String(), string(status), after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read the %s slots: %w", status, err)
+	}
+	slots, err := l.collectSlots(rows, readAt)
+	if err != nil {
+		return nil, fmt.Errorf("read the %s slots: %w", status, err)
+	}
+	return slots, nil
+}
+
+// Dunning says when declined slots are tried anew.
+type Dunning struct {
+	// Schedule is how long after attempt n attempt n+1 is due; after its last
+	// entry there is no other. At most MaxAttempts - 1 entries.
+	Schedule  []time.Duration
+	Customers Relation // only who is still active is tried anew
+}
+
+// MaxAttempts of one slot; Stripe advises at most 8.
+const MaxAttempts = 8
+
+// RetryDeclined opens a new attempt for declined slots that are due for one,
+// those after the given customer id in its order, and returns them to be sent.
+// A new attempt has its own key and is claimed like any slot: a crash after
+// this statement leaves it in doubt, and it is resent under its key. It runs on
+// the lock's connection and returns ErrFenced without the lock.
+func (l *Ledger) RetryDeclined(ctx context.Context, conn *pgx.Conn, d Dunning, after string, limit int) ([]Slot, error) {
+	if err := l.checkHeld(ctx, conn); err != nil {
+		return nil, err
+	}
+	retry := `
+		WITH again AS MATERIALIZED (
+			SELECT slot.customer_id
+			FROM duesday.charges AS slot
+			WHERE ` + heldSQL(5) + ` AND slot.billing_period = $1 AND slot.status = 'declined' AND slot.customer_id > $2
+				AND NOT slot.needs_customer AND slot.attempt <= cardinality($4::float8[])
+				AND slot.settled_at + make_interval(secs => ($4::float8[])[slot.attempt]) <= clock_timestamp()
+				AND slot.customer_id IN ` + d.Customers.activeIDs() + `
+			ORDER BY slot.customer_id
+			LIMIT $3
+		), slot AS (
+			UPDATE duesday.charges AS slot SET
+				status = 'claimed', attempt = slot.attempt + 1,
+				idempotency_key = ` + keySQL("slot.customer_id", "slot.billing_period", "$6::text", "(slot.attempt + 1)") + `,
+				claimed_at = clock_timestamp(), key_window_at = clock_timestamp(),
+				charge_id = NULL, failure_code = NULL, failure_message = NULL, settled_at = NULL
+			FROM again
+			WHERE slot.billing_period = $1 AND slot.customer_id = again.customer_id AND slot.status = 'declined'
+			RETURNING slot.*
+		), unsettled AS (
+			UPDATE duesday.periods SET settled_at = NULL
+			WHERE billing_period = $1 AND EXISTS (SELECT FROM slot)
+		)
+		SELECT ` + slotColumns + `
+		FROM slot JOIN duesday.dues AS due USING (billing_period, customer_id)
+		ORDER BY slot.customer_id`
+	seconds := make([]float64, len(d.Schedule))
+	for i, pause := range d.Schedule {
+		seconds[i] = pause.Seconds()
+	}
+	readAt := time.Now()
+	rows, err := conn.Query(ctx, retry, l.Period.String(), after, limit, seconds, l.lockID(), l.Namespace)
+	if err != nil {
+		return nil, fmt.Errorf("open new attempts: %w", relationError(d.Customers, err))
+	}
+	slots, err := l.collectSlots(rows, readAt)
+	if err != nil {
+		return nil, fmt.Errorf("open new attempts: %w", relationError(d.Customers, err))
+	}
+	return slots, nil
+}
+
+// OpenPeriods lists the periods that have slots in doubt or processing, the
+// oldest first, with what reconciling needs to know of them.
+func OpenPeriods(ctx context.Context, db Querier) ([]Ledger, error) {
+	const open = `
+		SELECT billing_period, key_namespace FROM duesday.periods AS p
+		WHERE EXISTS (
+			SELECT FROM duesday.charges AS slot
+			WHERE slot.billing_period = p.billing_period AND slot.status IN ('claimed', 'processing'))
+		ORDER BY billing_period`
+	return ledgers(ctx, db, open)
+}
+
+// AllPeriods lists all opened periods, the oldest first.
+func AllPeriods(ctx context.Context, db Querier) ([]Ledger, error) {
+	return ledgers(ctx, db, `SELECT billing_period, key_namespace FROM duesday.periods ORDER BY billing_period`)
+}
+
+func ledgers(ctx context.Context, db Querier, sql string) ([]Ledger, error) {
+	rows, err := db.Query(ctx, sql)
+	if err != nil {
+		return nil, fmt.Errorf("read the periods: %w", err)
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (Ledger, error) {
+		var (
+			l    Ledger
+			name string
+		)
+		if err := row.Scan(&name, &l.Namespace); err != nil {
+			return l, err
+		}
+		var err error
+		l.Period, err = ParsePeriod(name)
+		return l, err
+	})
+}
+
+// OpenCount is how many slots of a period are open, and since when.
+type OpenCount struct {
+	InDoubt    int
+	Processing int
+	// ResendAt is when the last of the slots in doubt may be sent anew after a
+	// look that finds nothing; zero if none is in doubt.
+	ResendAt time.Time
+}
+
+// CountOpen counts the period's slots in doubt and processing, by index.
+func (l *Ledger) CountOpen(ctx context.Context, db Querier) (OpenCount, error) {
+	const count = `
+		SELECT count(*) FILTER (WHERE status = 'claimed'), count(*) FILTER (WHERE status = 'processing'),
+			max(key_window_at) FILTER (WHERE status = 'claimed')
+		FROM duesday.charges
+		WHERE billing_period = $1 AND status IN ('claimed', 'processing')`
+	var (
+		c      OpenCount
+		window *time.Time
+	)
+	if err := db.QueryRow(ctx, count, l.Period.String()).Scan(&c.InDoubt, &c.Processing, &window); err != nil {
+		return OpenCount{}, fmt.Errorf("count the open slots: %w", err)
+	}
+	if window != nil {
+		c.ResendAt = window.Add(ResendWindow)
+	}
+	return c, nil
+}
