@@ -64,7 +64,7 @@ func (l *Ledger) State(ctx context.Context, db Querier) (PeriodState, error) {
 func heldSQL(n int) string {
 	return fmt.Sprintf(`EXISTS (
 		SELECT FROM pg_locks
-		WHERE locktype = 'advisory' AND objsubid = 1 AND granted
+		WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND mode = 'ExclusiveLock'
 			AND pid = pg_backend_pid()
 			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 			AND classid = (($%[1]d::bigint >> 32) & 4294967295)::oid
