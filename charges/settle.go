@@ -3,7 +3,6 @@ package charges
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -18,8 +17,17 @@ import (
 // from its memory of the key.
 const settleSQL = `
 	WITH result AS (
-		SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::boolean[])
+		SELECT DISTINCT ON (idempotency_key) *
+		FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::boolean[])
 			AS result (idempotency_key, status, charge_id, failure_code, failure_message, request_id, needs_customer)
+		ORDER BY idempotency_key, array_position($8::text[], status) DESC NULLS LAST
+	), locked AS MATERIALIZED (
+		-- In one order everywhere, so that two batches at once do not deadlock;
+		-- an UPDATE takes its locks in whatever order its plan has.
+		SELECT slot.idempotency_key
+		FROM duesday.charges AS slot JOIN result USING (idempotency_key)
+		ORDER BY slot.idempotency_key
+		FOR UPDATE OF slot
 	), settled AS (
 		UPDATE duesday.charges AS slot SET
 			status = result.status,
@@ -28,7 +36,7 @@ const settleSQL = `
 			failure_message = nullif(result.failure_message, ''),
 			needs_customer = result.needs_customer,
 			settled_at = CASE WHEN result.status = 'processing' THEN NULL ELSE clock_timestamp() END
-		FROM result
+		FROM result JOIN locked USING (idempotency_key)
 		WHERE slot.idempotency_key = result.idempotency_key
 			AND array_position($8::text[], result.status) > array_position($8::text[], slot.status)
 		RETURNING slot.*, result.request_id
@@ -51,11 +59,9 @@ func Settle(ctx context.Context, db Querier, results []Settlement) (int, error) 
 	keys, statuses, ids := make([]string, n), make([]string, n), make([]string, n)
 	codes, messages, requests := make([]string, n), make([]string, n), make([]string, n)
 	needCustomer := make([]bool, n)
-	// In one order everywhere: two batches at once then do not deadlock.
-	slices.SortFunc(results, func(a, b Settlement) int { return strings.Compare(a.Key, b.Key) })
 	for i, r := range results {
-		keys[i], statuses[i], ids[i] = r.Key, string(r.Status), r.ChargeID
-		codes[i], messages[i], requests[i] = plainText(r.FailureCode), plainText(r.FailureMessage), r.RequestID
+		keys[i], statuses[i], ids[i] = r.Key, string(r.Status), plainText(r.ChargeID)
+		codes[i], messages[i], requests[i] = plainText(r.FailureCode), plainText(r.FailureMessage), plainText(r.RequestID)
 		needCustomer[i] = r.NeedsCustomer
 	}
 	tag, err := db.Exec(ctx, settleSQL, keys, statuses, ids, codes, messages, requests, needCustomer, statusRank)
