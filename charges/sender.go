@@ -177,3 +177,36 @@ func (s *Sender) find(ctx, inFlight context.Context, slot *Slot) (Outcome, bool,
 	}
 	return out, found, nil
 }
+
+// Look asks Stripe, with retries, what became of a slot that it had not
+// decided. Only Paid, Refused and Pending say something about the charge.
+func (s *Sender) Look(ctx, inFlight context.Context, slot *Slot) Outcome {
+	if slot.ChargeID == "" {
+		out, found, err := s.find(ctx, inFlight, slot)
+		if err == nil && !found {
+			out = Outcome{Err: errors.New("the charge is not in the customer's list")}
+		}
+		return out
+	}
+	var out Outcome
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		if err := s.Pacer.Wait(ctx); err != nil {
+			return struct{}{}, backoff.Permanent(err)
+		}
+		out = s.Gateway.Look(inFlight, slot)
+		if out.Throttled {
+			s.Pacer.Throttled()
+		}
+		if out.Settles() || out.Verdict == Forbidden {
+			return struct{}{}, nil
+		}
+		return struct{}{}, out.Err
+	},
+		backoff.WithBackOff(&jitter{policy: s.Retry, random: s.Random}),
+		backoff.WithMaxTries(uint(s.Retry.MaxSends)),
+		backoff.WithMaxElapsedTime(0))
+	if err != nil && out.Err == nil {
+		out.Err = err
+	}
+	return out
+}

@@ -36,6 +36,9 @@ type Config struct {
 	Customers string // the relation's name, looked up when the period is opened
 	Opening   charges.Opening
 	Reopen    bool
+	// Dunning opens new attempts for declined slots that are due; nil: none.
+	// Its Customers are looked up by Run.
+	Dunning *charges.Dunning
 
 	Workers int
 	// Drain is how long requests in flight may go on after the run was told to
@@ -63,8 +66,8 @@ var (
 	ErrOutage = errors.New("no answer from Stripe")
 	// ErrRefused: Stripe or the spend-cap proxy refuses the API key.
 	ErrRefused = errors.New("the API key was refused")
-	// ErrUnfinished: slots are in doubt.
-	ErrUnfinished = errors.New("slots left in doubt")
+	// ErrUnfinished: slots are in doubt, or dues unclaimed.
+	ErrUnfinished = errors.New("not everything is settled")
 )
 
 // Summary is how a run ended.
@@ -75,7 +78,10 @@ type Summary struct {
 	Settled        bool           `json:"settled"`
 	This           Counts         `json:"this_run"`
 	All            *charges.Tally `json:"all_runs,omitempty"` // nil if it could not be read
-	Seconds        float64        `json:"seconds"`
+	// ResendAt is when the youngest slot in doubt may be sent anew at the
+	// latest; zero if none is in doubt.
+	ResendAt time.Time `json:"resend_at,omitzero"`
+	Seconds  float64   `json:"seconds"`
 }
 
 // Run bills the period under the leadership it was given, and records in runs
@@ -84,9 +90,13 @@ type Summary struct {
 //
 // The error carries the process's exit code: nil is 0, the period is settled.
 func Run(ctx context.Context, cfg Config) (Summary, error) {
+	return begin(ctx, cfg, (*run).bill)
+}
+
+func begin(ctx context.Context, cfg Config, work func(*run, context.Context) error) (Summary, error) {
 	began := time.Now()
 	r := &run{Config: cfg, summary: Summary{Period: cfg.Ledger.Period.String()}}
-	err := r.bill(ctx)
+	err := work(r, ctx)
 	r.summary.Seconds = time.Since(began).Seconds()
 	r.summary.This = r.counts.snapshot()
 	r.record(ctx, err)
@@ -107,18 +117,45 @@ func (r *run) bill(ctx context.Context) error {
 	}
 	w := r.startWork(ctx)
 	defer w.end()
-	r.Sender.MayCharge = w.mayCharge
-	r.Sender.RefreshWindow = w.refreshWindow
-
-	// What is in doubt first: it is the older promise. Then what is due. Then
-	// once more what this run itself left in doubt, since the trouble may be
-	// over by now.
-	w.pass(r.inDoubt)
-	w.pass(r.dues)
-	if r.counts.inDoubt() > 0 {
-		r.counts.again()
-		w.pass(r.inDoubt)
+	// What is in doubt first: it is the older promise. Then what is due, then
+	// who declined. Then once more what this run itself left in doubt, since
+	// the trouble may be over by now.
+	w.pass(r.inDoubt, w.send)
+	w.pass(r.dues, w.send)
+	if r.Dunning != nil {
+		w.pass(r.declined, w.send)
 	}
+	w.passAgain()
+	return r.conclude(ctx, w)
+}
+
+// Reconcile settles what earlier runs left open in a period: slots in doubt,
+// and those that Stripe had not decided. It claims no due. With Config.Dunning
+// it also opens new attempts. Otherwise it is as Run, also in how it ends: nil
+// means that nothing is in doubt.
+func Reconcile(ctx context.Context, cfg Config) (Summary, error) {
+	return begin(ctx, cfg, (*run).reconcile)
+}
+
+func (r *run) reconcile(ctx context.Context) error {
+	if err := r.Lead.Do(ctx, charges.DurableCommits); err != nil {
+		return fmt.Errorf("make commits durable: %w", err)
+	}
+	var err error
+	if r.state, err = r.Ledger.State(ctx, r.Pool); err != nil {
+		return err
+	}
+	if err := r.findCustomers(ctx); err != nil {
+		return err
+	}
+	w := r.startWork(ctx)
+	defer w.end()
+	w.pass(r.inDoubt, w.send)
+	w.pass(r.processing, w.look)
+	if r.Dunning != nil {
+		w.pass(r.declined, w.send)
+	}
+	w.passAgain()
 	return r.conclude(ctx, w)
 }
 
@@ -134,16 +171,19 @@ func (r *run) prepare(ctx context.Context) (settled bool, err error) {
 		return false, err
 	}
 	switch {
-	case r.state.Opened && !r.state.SettledAt.IsZero() && !r.Reopen:
+	case r.state.Opened && !r.state.SettledAt.IsZero() && !r.Reopen && r.Dunning == nil:
 		r.summary.AlreadySettled, r.summary.Settled = true, true
 		r.Log.Info("period already settled, nothing to do",
 			zap.String("billing_period", r.summary.Period), zap.Time("settled_at", r.state.SettledAt))
 		return true, nil
 	case r.state.Opened && !r.Reopen:
-		return false, nil
+		return false, r.findCustomers(ctx)
 	}
 	if r.Opening.Customers, err = charges.FindRelation(ctx, r.Pool, r.Customers); err != nil {
 		return false, err
+	}
+	if r.Dunning != nil {
+		r.Dunning.Customers = r.Opening.Customers
 	}
 	open, event := r.Ledger.Open, "period opened"
 	if r.state.Opened {
@@ -157,6 +197,15 @@ func (r *run) prepare(ctx context.Context) (settled bool, err error) {
 	r.summary.Opened = true
 	r.Log.Info(event, zap.String("billing_period", r.summary.Period))
 	return false, nil
+}
+
+// findCustomers looks the relation up for a period that is open already, which
+// needs it only to know who is still active.
+func (r *run) findCustomers(ctx context.Context) (err error) {
+	if r.Dunning != nil {
+		r.Dunning.Customers, err = charges.FindRelation(ctx, r.Pool, r.Customers)
+	}
+	return err
 }
 
 // conclude settles the period if it can, and says how the run ended.
@@ -179,13 +228,16 @@ func (r *run) conclude(ctx context.Context, w *work) error {
 	} else if len(all) == 1 {
 		r.summary.All = &all[0].Tally
 	}
+	if stopped == nil && r.summary.Settled {
+		return nil
+	}
+	if c, err := r.Ledger.CountOpen(read, r.Pool); err == nil {
+		r.summary.ResendAt = c.ResendAt
+	}
 	if stopped != nil {
 		return r.explain(stopped)
 	}
-	if !r.summary.Settled {
-		return r.explain(ErrUnfinished)
-	}
-	return nil
+	return r.explain(ErrUnfinished)
 }
 
 // explain adds what is left to why the run ended.
@@ -193,6 +245,9 @@ func (r *run) explain(err error) error {
 	left := ""
 	if t := r.summary.All; t != nil {
 		left = fmt.Sprintf(" (%d in doubt, %d not yet claimed)", t.InDoubt, t.Unclaimed)
+	}
+	if at := r.summary.ResendAt; !at.IsZero() {
+		left += "; run again to settle what is in doubt, what Stripe keeps failing from " + at.UTC().Format(time.RFC3339)
 	}
 	code := exitcode.Of(err)
 	if errors.Is(err, charges.ErrCap) {

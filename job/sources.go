@@ -13,20 +13,49 @@ import (
 
 // inDoubt hands out the slots that are claimed and not settled.
 func (r *run) inDoubt(ctx context.Context, emit func(charges.Slot)) error {
+	return r.pages(ctx, func(ctx context.Context, conn *pgx.Conn, after string) ([]charges.Slot, error) {
+		page, err := r.Ledger.InDoubt(ctx, conn, after, r.PageSize)
+		if after == "" && len(page) > 0 {
+			r.Log.Info("recovering slots in doubt")
+		}
+		r.counts.takenUp(len(page))
+		return page, err
+	}, emit)
+}
+
+// processing hands out the slots that Stripe had not decided.
+func (r *run) processing(ctx context.Context, emit func(charges.Slot)) error {
+	return r.pages(ctx, func(ctx context.Context, conn *pgx.Conn, after string) ([]charges.Slot, error) {
+		return r.Ledger.Processing(ctx, conn, after, r.PageSize)
+	}, emit)
+}
+
+// declined opens new attempts for the declined slots that are due, and hands
+// them out.
+func (r *run) declined(ctx context.Context, emit func(charges.Slot)) error {
+	return r.pages(ctx, func(ctx context.Context, conn *pgx.Conn, after string) ([]charges.Slot, error) {
+		page, err := r.Ledger.RetryDeclined(ctx, conn, *r.Dunning, after, r.PageSize)
+		if after == "" && len(page) > 0 {
+			r.Log.Info("opening new attempts for declined slots")
+		}
+		r.counts.takenUp(len(page))
+		return page, err
+	}, emit)
+}
+
+// pages hands out what read returns, page after page in the order of customer
+// ids, until a page is not full.
+func (r *run) pages(ctx context.Context, read func(context.Context, *pgx.Conn, string) ([]charges.Slot, error), emit func(charges.Slot)) error {
 	after := ""
 	for ctx.Err() == nil {
 		var page []charges.Slot
 		err := r.Lead.Do(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
-			page, err = r.Ledger.InDoubt(ctx, conn, after, r.PageSize)
+			page, err = read(ctx, conn, after)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		if after == "" && len(page) > 0 {
-			r.Log.Info("recovering slots in doubt")
-		}
-		r.counts.takenUp(len(page))
 		for _, slot := range page {
 			emit(slot)
 		}

@@ -30,6 +30,8 @@ type work struct {
 
 func (r *run) startWork(ctx context.Context) *work {
 	w := &work{run: r}
+	r.Sender.MayCharge = w.mayCharge
+	r.Sender.RefreshWindow = w.refreshWindow
 	w.ctx, w.stop = context.WithCancelCause(ctx)
 	unlead := context.AfterFunc(r.Lead.Context(), func() { w.stop(context.Cause(r.Lead.Context())) })
 
@@ -103,10 +105,10 @@ func (w *work) refreshWindow(ctx context.Context, slot *charges.Slot) error {
 // source hands out slots until there are no more or ctx ends.
 type source func(ctx context.Context, emit func(charges.Slot)) error
 
-// pass sends all slots of a source and returns when their results are on
-// record. An error of the source stops the work once the slots that it had
-// handed out are through.
-func (w *work) pass(from source) {
+// pass does with all slots of a source what is to be done, and returns when
+// their results are on record. An error of the source stops the work once the
+// slots that it had handed out are through.
+func (w *work) pass(from source, do func(*charges.Slot, chan<- charges.Settlement)) {
 	if w.stopped() != nil {
 		return
 	}
@@ -117,7 +119,7 @@ func (w *work) pass(from source) {
 	for range w.Workers {
 		senders.Go(func() {
 			for slot := range slots {
-				w.send(&slot, results)
+				do(&slot, results)
 			}
 		})
 	}
@@ -135,6 +137,32 @@ func (w *work) pass(from source) {
 	settler.Wait()
 	if err != nil {
 		w.stop(err)
+	}
+}
+
+// passAgain sends once more what is in doubt since this run sent it.
+func (w *work) passAgain() {
+	if w.counts.inDoubt() > 0 {
+		w.counts.again()
+		w.pass(w.inDoubt, w.send)
+	}
+}
+
+// look asks Stripe about a slot that it had not decided yet.
+func (w *work) look(slot *charges.Slot, results chan<- charges.Settlement) {
+	if w.stopped() != nil {
+		return
+	}
+	out := w.Sender.Look(w.ctx, w.inFlight, slot)
+	switch out.Verdict {
+	case charges.Paid, charges.Refused, charges.Impossible:
+		w.counts.takenUp(1)
+		results <- out.Settlement(slot.Key)
+	case charges.Pending:
+	case charges.Forbidden:
+		w.stop(exitcode.With(exitcode.Stopped, fmt.Errorf("%w: %w", ErrRefused, out.Err)))
+	default:
+		w.Log.Debug("cannot look at a processing slot", zap.String("request_id", out.RequestID), zap.Error(out.Err))
 	}
 }
 

@@ -7,7 +7,10 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"go.uber.org/zap"
+
 	"github.com/duesday/duesday/charges"
+	"github.com/duesday/duesday/leader"
 )
 
 // periodFlags say which period is meant.
@@ -20,13 +23,13 @@ type periodFlags struct {
 
 func (f *periodFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.period, "period", "", "billing period `YYYY-MM` (default: the month that it is now in --time-zone)")
-	flags.IntVar(&f.offset, "period-offset", 0, "`months` to add where --period is not given; -1 bills in arrears")
-	flags.StringVar(&f.zone, "time-zone", "UTC", "IANA `name` of the zone whose calendar decides the month")
-	f.addNamespace(flags)
+	f.addClock(flags)
+	flags.StringVar(&f.namespace, "key-namespace", "monthly-billing", "`literal` in every idempotency key; no colon")
 }
 
-func (f *periodFlags) addNamespace(flags *pflag.FlagSet) {
-	flags.StringVar(&f.namespace, "key-namespace", "monthly-billing", "`literal` in every idempotency key; no colon")
+func (f *periodFlags) addClock(flags *pflag.FlagSet) {
+	flags.IntVar(&f.offset, "period-offset", 0, "`months` to add where --period is not given; -1 bills in arrears")
+	flags.StringVar(&f.zone, "time-zone", "UTC", "IANA `name` of the zone whose calendar decides the month")
 }
 
 // ledger checks the flags and returns the period's ledger.
@@ -35,23 +38,49 @@ func (f *periodFlags) ledger(now time.Time) (charges.Ledger, error) {
 	if err := charges.ValidateNamespace(f.namespace); err != nil {
 		return none, usage("--key-namespace: %w", err)
 	}
-	if f.zone == "Local" || f.zone == "" {
-		return none, usage("--time-zone %q: want an IANA name, like Europe/Berlin", f.zone)
-	}
-	zone, err := time.LoadLocation(f.zone)
+	period, err := f.byClock(now)
 	if err != nil {
-		return none, usage("--time-zone %q: want an IANA name, like Europe/Berlin: %w", f.zone, err)
+		return none, err
 	}
-	if f.offset < -1200 || f.offset > 1200 {
-		return none, usage("--period-offset %d: want months, from -1200 to 1200", f.offset)
-	}
-	period := charges.PeriodOf(now, zone).Add(f.offset)
 	if f.period != "" {
 		if period, err = charges.ParsePeriod(f.period); err != nil {
 			return none, usage("--period: %w", err)
 		}
 	}
 	return charges.Ledger{Period: period, Namespace: f.namespace}, nil
+}
+
+// byClock is the month that it is now in the zone, moved by the offset.
+func (f *periodFlags) byClock(now time.Time) (charges.Period, error) {
+	zone, err := time.LoadLocation(f.zone)
+	if err != nil || f.zone == "" || f.zone == "Local" {
+		return charges.Period{}, usage("--time-zone %q: want an IANA name, like Europe/Berlin", f.zone)
+	}
+	if f.offset < -1200 || f.offset > 1200 {
+		return charges.Period{}, usage("--period-offset %d: want months, from -1200 to 1200", f.offset)
+	}
+	return charges.PeriodOf(now, zone).Add(f.offset), nil
+}
+
+// refuseFuture refuses a --period that has not begun: most likely a slip, and
+// charging early cannot be taken back. A month in advance by --period-offset is
+// meant.
+func (f *periodFlags) refuseFuture(now time.Time) error {
+	period, err := charges.ParsePeriod(f.period)
+	if err != nil { // none was named
+		return nil
+	}
+	this, err := f.byClock(now)
+	if err != nil {
+		return err
+	}
+	if f.offset < 0 {
+		this = this.Add(-f.offset)
+	}
+	if this.Before(period) {
+		return usage("--period %s has not begun, it is %s in %s: say --allow-future if that is meant", period, this, f.zone)
+	}
+	return nil
 }
 
 // openingFlags say what a period is opened with.
@@ -122,7 +151,7 @@ type sendingFlags struct {
 }
 
 func (f *sendingFlags) add(flags *pflag.FlagSet) {
-	flags.Float64Var(&f.rate, "rate", 20, "requests a `second` to Stripe, at most; its own limit is 25 per endpoint unless raised")
+	flags.Float64Var(&f.rate, "rate", 20, "requests a second to Stripe, at `most`; its own limit is 25 per endpoint unless raised")
 	flags.IntVar(&f.workers, "workers", 16, "charges in flight, at `most`")
 }
 
@@ -152,9 +181,25 @@ func (f *leaderFlags) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.elect, "leader-elect", true, "elect the leader by a Kubernetes Lease first; =false outside Kubernetes, where the advisory lock alone decides")
 	flags.StringVar(&f.leaseName, "lease-name", "duesday", "`name` of the Lease")
 	flags.StringVar(&f.leaseNamespace, "lease-namespace", "", "`namespace` of the Lease (default: the pod's)")
+	f.addTimes(flags)
+}
+
+func (f *leaderFlags) addTimes(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.leaseDuration, "lease-duration", 15*time.Second, "how `long` a silent leader is waited for before another takes over")
 	flags.DurationVar(&f.renewDeadline, "renew-deadline", 10*time.Second, "how `long` a leader that cannot prove that it leads goes on")
 	flags.DurationVar(&f.retryEvery, "retry-period", 2*time.Second, "`pause` between a leader's signs of life, and between a candidate's tries")
+}
+
+// lockConfig is how the period's advisory lock is taken.
+func (f *leaderFlags) lockConfig(url, command string, l charges.Ledger, log *zap.Logger) leader.Config {
+	return leader.Config{
+		DatabaseURL: url,
+		LockID:      charges.LockID(l.Namespace, l.Period.String()),
+		Command:     command, Period: l.Period.String(), Holder: holder(),
+		LeaseDuration: f.leaseDuration, RenewDeadline: f.renewDeadline, RetryPeriod: f.retryEvery,
+		StatementTimeout: openTimeout,
+		Log:              log,
+	}
 }
 
 func (f *leaderFlags) check() error {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
@@ -138,85 +137,6 @@ func planJSON(ctx context.Context, out io.Writer, ledger charges.Ledger, conn *p
 		return err
 	}
 	return planErr
-}
-
-func (p *program) statusCommand() *cobra.Command {
-	var output string
-	cmd := &cobra.Command{
-		Use:   "status",
-		Short: "The periods and where each stands",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkOutput(output); err != nil {
-				return err
-			}
-			return p.status(cmd.Context(), output)
-		},
-	}
-	cmd.Flags().StringVar(&output, "output", "table", "`format`: table or json")
-	return cmd
-}
-
-func (p *program) status(ctx context.Context, output string) error {
-	pool, err := p.database(ctx)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	all, err := charges.Statuses(ctx, pool, "")
-	if err != nil {
-		return databaseError(err)
-	}
-	if output == "json" {
-		docs := make([]statusDoc, 0, len(all))
-		for _, s := range all {
-			docs = append(docs, newStatusDoc(s))
-		}
-		return writeJSON(p.out, docs)
-	}
-	table := newTable(p.out, "PERIOD", "STATE", ">DUES", ">SUCCEEDED", ">DECLINED", ">REJECTED", ">PROCESSING", ">IN DOUBT", ">UNCLAIMED", "OPENED", "SETTLED")
-	for _, s := range all {
-		t := s.Tally
-		if err := table.row(s.Period, state(s), t.Dues(), t.Succeeded, t.Declined, t.Rejected, t.Processing, t.InDoubt,
-			t.Unclaimed, moment(s.OpenedAt), moment(s.SettledAt)); err != nil {
-			return err
-		}
-	}
-	if err := table.flush(); err != nil {
-		return err
-	}
-	if len(all) == 0 {
-		fmt.Fprintln(p.out, "no period has been opened yet: see duesday plan, then duesday run")
-	}
-	return nil
-}
-
-func state(s charges.PeriodStatus) string {
-	if s.SettledAt.IsZero() {
-		return "open"
-	}
-	return "settled"
-}
-
-// statusDoc is a period in JSON.
-type statusDoc struct {
-	Period    string          `json:"billing_period"`
-	State     string          `json:"state"`
-	OpenedAt  time.Time       `json:"opened_at"`
-	SettledAt *time.Time      `json:"settled_at"`
-	Counts    charges.Tally   `json:"counts"`
-	Totals    []charges.Total `json:"totals"`
-}
-
-func newStatusDoc(s charges.PeriodStatus) statusDoc {
-	doc := statusDoc{Period: s.Period, State: state(s), OpenedAt: s.OpenedAt.UTC(), Counts: s.Tally, Totals: s.Totals}
-	if !s.SettledAt.IsZero() {
-		t := s.SettledAt.UTC()
-		doc.SettledAt = &t
-	}
-	if doc.Totals == nil {
-		doc.Totals = []charges.Total{}
-	}
-	return doc
 }
 
 func writeJSON(out io.Writer, v any) error {

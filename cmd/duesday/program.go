@@ -102,7 +102,7 @@ Exit codes:
 		return exitcode.With(exitcode.Misconfigured, err)
 	})
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(p.runCommand(), p.planCommand(), p.statusCommand(), p.reportCommand(),
+	root.AddCommand(p.runCommand(), p.planCommand(), p.statusCommand(), p.reportCommand(), p.reconcileCommand(),
 		p.migrateCommand(), p.keyCommand(), p.versionCommand())
 	for _, cmd := range root.Commands() {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
@@ -168,6 +168,8 @@ func (p *program) databaseURL() (string, error) {
 	}
 	return url, nil
 }
+
+type dbPool = *pgxpool.Pool
 
 // database opens a pool and looks whether the schema is the binary's.
 func (p *program) database(ctx context.Context) (*pgxpool.Pool, error) {

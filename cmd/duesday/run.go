@@ -34,7 +34,9 @@ type runFlags struct {
 	sendingFlags
 	leaderFlags
 	logFlags
-	reopen bool
+	dunningFlags
+	reopen      bool
+	allowFuture bool
 }
 
 func (p *program) runCommand() *cobra.Command {
@@ -58,6 +60,8 @@ the others exit with 0.`,
 	f.periodFlags.add(flags)
 	f.openingFlags.add(flags)
 	flags.BoolVar(&f.reopen, "reopen", false, "read the customers again for all who have no slot yet, or a rejected one")
+	flags.BoolVar(&f.allowFuture, "allow-future", false, "let --period name a month that has not begun")
+	f.dunningFlags.add(flags)
 	f.sendingFlags.add(flags)
 	f.leaderFlags.add(flags)
 	f.logFlags.add(flags, p.terminal)
@@ -72,6 +76,11 @@ func (p *program) bill(ctx context.Context, f runFlags) error {
 	if err != nil {
 		return err
 	}
+	if !f.allowFuture {
+		if err := f.refuseFuture(p.clock()); err != nil {
+			return err
+		}
+	}
 	opening, err := f.opening(ledger.Period)
 	if err != nil {
 		return err
@@ -79,13 +88,11 @@ func (p *program) bill(ctx context.Context, f runFlags) error {
 	if f.elect {
 		return usage("--leader-elect=true: this build has no Kubernetes Lease yet; say --leader-elect=false, and the advisory lock alone decides")
 	}
-	key, err := p.stripeKey()
+	dunning, err := f.dunning()
 	if err != nil {
 		return err
 	}
-	gateway, err := charges.NewGateway(charges.GatewayConfig{
-		APIKey: key, BaseURL: p.lookup("STRIPE_API_BASE"), Workers: f.workers, Timeout: stripeTimeout,
-	})
+	gateway, err := p.gateway(f.workers)
 	if err != nil {
 		return err
 	}
@@ -102,30 +109,35 @@ func (p *program) bill(ctx context.Context, f runFlags) error {
 			return job.Summary{}, err
 		}
 		defer pool.Close()
-		lock, err := leader.Acquire(ctx, leader.Config{
-			DatabaseURL: url,
-			LockID:      charges.LockID(ledger.Namespace, ledger.Period.String()),
-			Command:     "run", Period: ledger.Period.String(), Holder: holder(),
-			LeaseDuration: f.leaseDuration, RenewDeadline: f.renewDeadline, RetryPeriod: f.retryEvery,
-			StatementTimeout: openTimeout,
-			Log:              log,
-		})
+		lock, err := leader.Acquire(ctx, f.lockConfig(url, "run", ledger, log))
 		if err != nil {
 			return job.Summary{}, err
 		}
-		defer func() {
-			if err := lock.Release(context.WithoutCancel(ctx)); err != nil {
-				log.Warn("cannot release the advisory lock; it ends with the session", zap.Error(err))
-			}
-		}()
+		defer release(ctx, lock, log)
 		return job.Run(ctx, job.Config{
-			Ledger: ledger, Customers: f.customers, Opening: opening, Reopen: f.reopen,
+			Ledger: ledger, Customers: f.customers, Opening: opening, Reopen: f.reopen, Dunning: dunning,
 			Workers: f.workers, PageSize: f.pageSize(), Drain: drain, ProgressEvery: progressEvery,
 			Sender: charges.NewSender(gateway, charges.NewPacer(f.rate, time.Now)),
 			Pool:   pool, Lead: lock, Log: log,
 		})
 	}()
 	return p.tell(log, ledger, summary, err)
+}
+
+func (p *program) gateway(workers int) (*charges.Gateway, error) {
+	key, err := p.stripeKey()
+	if err != nil {
+		return nil, err
+	}
+	return charges.NewGateway(charges.GatewayConfig{
+		APIKey: key, BaseURL: p.lookup("STRIPE_API_BASE"), Workers: workers, Timeout: stripeTimeout,
+	})
+}
+
+func release(ctx context.Context, lock *leader.Lock, log *zap.Logger) {
+	if err := lock.Release(context.WithoutCancel(ctx)); err != nil {
+		log.Warn("cannot release the advisory lock; it ends with the session", zap.Error(err))
+	}
 }
 
 // tell writes the run's last log line.

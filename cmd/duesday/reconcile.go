@@ -1,0 +1,260 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+
+	"github.com/duesday/duesday/charges"
+	"github.com/duesday/duesday/internal/exitcode"
+	"github.com/duesday/duesday/job"
+	"github.com/duesday/duesday/leader"
+)
+
+// dunningFlags say when declined slots are tried anew.
+type dunningFlags struct {
+	retry    bool
+	schedule []time.Duration
+}
+
+func (f *dunningFlags) add(flags *pflag.FlagSet) {
+	flags.BoolVar(&f.retry, "retry-declined", false, "open a new attempt, under a new key, for declined charges that are due for one")
+	flags.DurationSliceVar(&f.schedule, "retry-schedule", []time.Duration{72 * time.Hour, 120 * time.Hour, 168 * time.Hour},
+		"how long after attempt 1, 2, … the next is due; at most 7 `pauses`")
+}
+
+// dunning is nil if no new attempts are wanted.
+func (f *dunningFlags) dunning() (*charges.Dunning, error) {
+	if len(f.schedule) == 0 || len(f.schedule) > charges.MaxAttempts-1 {
+		return nil, usage("--retry-schedule: want 1 to %d pauses, got %d: Stripe advises at most %d attempts", charges.MaxAttempts-1, len(f.schedule), charges.MaxAttempts)
+	}
+	for _, pause := range f.schedule {
+		if pause < time.Hour {
+			return nil, usage("--retry-schedule: %s is too soon after a decline, want at least 1h", pause)
+		}
+	}
+	if !f.retry {
+		return nil, nil
+	}
+	return &charges.Dunning{Schedule: f.schedule}, nil
+}
+
+type reconcileFlags struct {
+	period, since string
+	customers     string
+	audit         bool
+	output        string
+	dunningFlags
+	sendingFlags
+	leaderFlags
+	logFlags
+}
+
+func (p *program) reconcileCommand() *cobra.Command {
+	var f reconcileFlags
+	cmd := &cobra.Command{
+		Use:   "reconcile",
+		Short: "Settle in-doubt and processing slots of all periods; open due new attempts",
+		Long: `Settle what is open in any period: slots whose answer was lost, and payments
+that Stripe decides later (ACH, SEPA, Bacs). Nothing new is claimed. A period
+that another process is at work on is left to it. It exits with 0 when nothing
+is open any more, and with 1 when something still is.
+
+With --audit it changes nothing: it lists what Stripe took for the settled
+periods and compares it with the ledger; a difference is a line, and exit code 3.`,
+		Example: `  duesday reconcile
+  duesday reconcile --retry-declined --customers billing.subscribers
+  duesday reconcile --audit --since 2026-08`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return p.reconcile(cmd.Context(), f) },
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.period, "period", "", "only this billing period, `YYYY-MM`")
+	flags.StringVar(&f.since, "since", "", "only billing periods from `YYYY-MM` on")
+	flags.BoolVar(&f.audit, "audit", false, "compare the ledger with Stripe instead, and change nothing")
+	flags.StringVar(&f.output, "output", "table", "`format` of the audit: table or json")
+	f.dunningFlags.add(flags)
+	flags.StringVar(&f.customers, "customers", "duesday.customers", "`table` or view that says who is still active")
+	f.sendingFlags.add(flags)
+	f.leaderFlags.addTimes(flags)
+	f.logFlags.add(flags, p.terminal)
+	return cmd
+}
+
+func (p *program) reconcile(ctx context.Context, f reconcileFlags) error {
+	if err := errors.Join(f.sendingFlags.check(), f.leaderFlags.check(), f.logFlags.check(), checkOutput(f.output)); err != nil {
+		return err
+	}
+	for name, value := range map[string]string{"period": f.period, "since": f.since} {
+		if _, err := charges.ParsePeriod(value); value != "" && err != nil {
+			return usage("--%s: %w", name, err)
+		}
+	}
+	dunning, err := f.dunning()
+	if err != nil {
+		return err
+	}
+	gateway, err := p.gateway(f.workers)
+	if err != nil {
+		return err
+	}
+	defer gateway.Close()
+	pool, err := p.database(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+
+	all, err := charges.AllPeriods(ctx, pool)
+	if err != nil {
+		return databaseError(err)
+	}
+	var wanted []charges.Ledger
+	for _, l := range all {
+		if name := l.Period.String(); (f.period == "" || name == f.period) && name >= f.since {
+			wanted = append(wanted, l)
+		}
+	}
+	if f.period != "" && len(wanted) == 0 {
+		return usage("--period %s: it has not been opened; see duesday status", f.period)
+	}
+	pacer := charges.NewPacer(f.rate, time.Now)
+	if f.audit {
+		return p.audit(ctx, pool, gateway, pacer, wanted, f.output)
+	}
+	r := reconciler{program: p, flags: f, dunning: dunning, pool: pool, gateway: gateway, pacer: pacer, log: p.logger(f.format, f.debug)}
+	if err := r.all(ctx, wanted); err != nil {
+		r.log.Error("reconcile ended", zap.Int("exit_code", exitcode.Of(err)), zap.String("error", oneLine(err.Error())))
+		return errSaid{err}
+	}
+	r.log.Info("nothing is open", zap.Int("periods", len(wanted)))
+	return nil
+}
+
+type reconciler struct {
+	*program
+	flags   reconcileFlags
+	dunning *charges.Dunning
+	pool    dbPool
+	gateway *charges.Gateway
+	pacer   *charges.Pacer
+	log     *zap.Logger
+}
+
+// all reconciles period after period. One that fails does not keep the next
+// from its turn, unless Stripe refuses the key or we were told to stop.
+func (r *reconciler) all(ctx context.Context, periods []charges.Ledger) error {
+	var failed error
+	for _, l := range periods {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		open, err := l.CountOpen(ctx, r.pool)
+		if err != nil {
+			return err
+		}
+		if open.InDoubt+open.Processing == 0 && r.dunning == nil {
+			continue
+		}
+		err = r.one(ctx, l)
+		var held *leader.HeldError
+		switch {
+		case errors.As(err, &held):
+			r.log.Info("another process is at work on the period, it is left to it",
+				zap.String("billing_period", l.Period.String()), zap.String("leader", held.Holder))
+		case exitcode.Of(err) > exitcode.Unfinished:
+			return err
+		case err != nil && !errors.Is(err, job.ErrUnfinished):
+			failed = errors.Join(failed, err)
+		}
+	}
+	if failed != nil {
+		return failed
+	}
+	return r.stillOpen(ctx, periods)
+}
+
+func (r *reconciler) one(ctx context.Context, l charges.Ledger) error {
+	url, err := r.databaseURL()
+	if err != nil {
+		return err
+	}
+	lock, err := leader.Acquire(ctx, r.flags.lockConfig(url, "reconcile", l, r.log))
+	if err != nil {
+		return err
+	}
+	defer release(ctx, lock, r.log)
+	summary, err := job.Reconcile(ctx, job.Config{
+		Ledger: l, Customers: r.flags.customers, Dunning: r.dunning,
+		Workers: r.flags.workers, PageSize: r.flags.pageSize(), Drain: drain, ProgressEvery: progressEvery,
+		Sender: charges.NewSender(r.gateway, r.pacer), Pool: r.pool, Lead: lock, Log: r.log,
+	})
+	r.log.Info("period reconciled", zap.String("billing_period", l.Period.String()), zap.Inline(summary))
+	return err
+}
+
+// stillOpen is an error if any of the periods has open slots.
+func (r *reconciler) stillOpen(ctx context.Context, periods []charges.Ledger) error {
+	var inDoubt, processing int
+	var last time.Time
+	for _, l := range periods {
+		open, err := l.CountOpen(ctx, r.pool)
+		if err != nil {
+			return err
+		}
+		inDoubt += open.InDoubt
+		processing += open.Processing
+		if open.ResendAt.After(last) {
+			last = open.ResendAt
+		}
+	}
+	if inDoubt+processing == 0 {
+		return nil
+	}
+	when := ""
+	if inDoubt > 0 {
+		when = "; what Stripe keeps failing can be settled from " + last.UTC().Format(time.RFC3339)
+	}
+	return fmt.Errorf("still open: %d in doubt, %d processing%s", inDoubt, processing, when)
+}
+
+// audit prints how the ledger and Stripe differ.
+func (p *program) audit(ctx context.Context, pool dbPool, g *charges.Gateway, pacer *charges.Pacer, periods []charges.Ledger, output string) error {
+	var settled []charges.Ledger
+	for _, l := range periods {
+		state, err := l.State(ctx, pool)
+		if err != nil {
+			return err
+		}
+		if !state.SettledAt.IsZero() {
+			settled = append(settled, l)
+		}
+	}
+	differences := []charges.Difference{}
+	table := newTable(p.out, "PERIOD", "CUSTOMER", "DIFFERENCE", "CHARGE", "LEDGER", "STRIPE")
+	err := charges.Audit(ctx, pool, g, settled, pacer.Wait, func(d charges.Difference) error {
+		differences = append(differences, d)
+		return table.row(d.Period, printable(d.CustomerID), d.Kind, printable(d.ChargeID), d.Ledger, d.Stripe)
+	})
+	if err != nil {
+		return databaseError(err)
+	}
+	if output == "json" {
+		err = writeJSON(p.out, differences)
+	} else {
+		err = table.flush()
+	}
+	if err != nil {
+		return err
+	}
+	if n := len(differences); n > 0 {
+		return exitcode.With(exitcode.Stopped, fmt.Errorf("the ledger and Stripe differ in %d charges", n))
+	}
+	fmt.Fprintf(p.err, "the ledger and Stripe agree on %d settled periods\n", len(settled))
+	return nil
+}
