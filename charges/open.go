@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -83,6 +84,13 @@ func (l *Ledger) Open(ctx context.Context, conn *pgx.Conn, o Opening) error {
 func (l *Ledger) Reopen(ctx context.Context, conn *pgx.Conn, o Opening) error {
 	err := l.inOpening(ctx, conn, o, func(tx pgx.Tx) error {
 		period := l.Period.String()
+		const reread = `
+			UPDATE duesday.periods SET settled_at = NULL, claim_cursor = NULL WHERE billing_period = $1`
+		if tag, err := tx.Exec(ctx, reread, period); err != nil {
+			return err
+		} else if tag.RowsAffected() == 0 {
+			return errors.New("it was never opened")
+		}
 		const noSlot = `NOT EXISTS (
 			SELECT FROM duesday.charges AS slot
 			WHERE slot.customer_id = due.customer_id AND slot.billing_period = due.billing_period
@@ -135,13 +143,7 @@ func (l *Ledger) Reopen(ctx context.Context, conn *pgx.Conn, o Opening) error {
 		if _, err := tx.Exec(ctx, again, period, l.Namespace); err != nil {
 			return fmt.Errorf("open new attempts of rejected slots: %w", err)
 		}
-		if err := l.retotal(ctx, tx, o.CapFactor); err != nil {
-			return err
-		}
-		const reread = `
-			UPDATE duesday.periods SET settled_at = NULL, claim_cursor = NULL WHERE billing_period = $1`
-		_, err := tx.Exec(ctx, reread, period)
-		return err
+		return l.retotal(ctx, tx, o.CapFactor)
 	})
 	if err != nil {
 		return fmt.Errorf("reopen period %s: %w", l.Period, err)
@@ -152,6 +154,12 @@ func (l *Ledger) Reopen(ctx context.Context, conn *pgx.Conn, o Opening) error {
 // retotal makes totals agree with the dues and slots again, under the caps that
 // are there.
 func (l *Ledger) retotal(ctx context.Context, tx pgx.Tx, capFactor string) error {
+	// A currency that nobody owes in any more keeps its cap.
+	const none = `
+		UPDATE duesday.totals SET expected_total = 0 WHERE billing_period = $1`
+	if _, err := tx.Exec(ctx, none, l.Period.String()); err != nil {
+		return fmt.Errorf("total the dues: %w", err)
+	}
 	const expected = `
 		INSERT INTO duesday.totals AS t (billing_period, currency, expected_total, cap)
 		SELECT billing_period, currency, sum(amount), floor(sum(amount) * $2::numeric)
@@ -178,13 +186,16 @@ func (l *Ledger) retotal(ctx context.Context, tx pgx.Tx, capFactor string) error
 		return fmt.Errorf("total the dues: %w", err)
 	}
 	if len(over) > 0 {
+		slices.Sort(over)
 		return exitcode.With(exitcode.Stopped, fmt.Errorf(
 			"the spend cap would be passed, nothing was changed: the dues would come to %s", strings.Join(over, "; ")))
 	}
+	// What an idempotency_error stands for may have been paid.
 	const claimed = `
 		UPDATE duesday.totals AS t SET claimed_total = (
 			SELECT coalesce(sum(amount), 0) FROM duesday.charges AS slot
-			WHERE slot.billing_period = t.billing_period AND slot.currency = t.currency AND slot.status <> 'rejected')
+			WHERE slot.billing_period = t.billing_period AND slot.currency = t.currency
+				AND (slot.status <> 'rejected' OR slot.failure_code = 'idempotency_error'))
 		WHERE billing_period = $1`
 	if _, err := tx.Exec(ctx, claimed, l.Period.String()); err != nil {
 		return fmt.Errorf("total the slots: %w", err)
