@@ -214,11 +214,19 @@ func (l *Ledger) inOpening(ctx context.Context, conn *pgx.Conn, o Opening, f fun
 		if err := l.checkHeld(ctx, tx); err != nil {
 			return err
 		}
-		const bound = `
-			SELECT set_config('statement_timeout', $1, true), set_config('jit', 'off', true)`
-		if _, err := tx.Exec(ctx, bound, fmt.Sprintf("%dms", o.Timeout.Milliseconds())); err != nil {
-			return fmt.Errorf("set the statement timeout: %w", err)
+		if err := o.bound(ctx, tx); err != nil {
+			return err
 		}
 		return f(tx)
 	})
+}
+
+// bound bounds the statements of tx.
+func (o *Opening) bound(ctx context.Context, tx pgx.Tx) error {
+	const set = `
+		SELECT set_config('statement_timeout', $1, true), set_config('jit', 'off', true)`
+	if _, err := tx.Exec(ctx, set, fmt.Sprintf("%dms", o.Timeout.Milliseconds())); err != nil {
+		return fmt.Errorf("set the statement timeout: %w", err)
+	}
+	return nil
 }

@@ -50,6 +50,9 @@ func (l *Ledger) Plan(ctx context.Context, conn *pgx.Conn, customers string, o O
 		if o.Customers, err = FindRelation(ctx, tx, customers); err != nil {
 			return err
 		}
+		if err := o.bound(ctx, tx); err != nil {
+			return err
+		}
 		return l.planOpening(ctx, tx, o, &p, each)
 	})
 	return p, err
@@ -62,7 +65,7 @@ func (l *Ledger) planOpened(ctx context.Context, tx pgx.Tx, p *Plan, each func(P
 	}
 	p.Tally, p.Totals = all[0].Tally, all[0].Totals
 	const rejects = `
-		SELECT due.customer_id, coalesce(slot.failure_code, due.reject_code)
+		SELECT due.customer_id, coalesce(slot.failure_code, due.reject_code, '')
 		FROM duesday.dues AS due
 		LEFT JOIN duesday.charges AS slot USING (billing_period, customer_id)
 		WHERE due.billing_period = $1 AND (due.reject_code IS NOT NULL OR slot.status = 'rejected')
@@ -76,8 +79,9 @@ func (l *Ledger) planOpened(ctx context.Context, tx pgx.Tx, p *Plan, each func(P
 
 func (l *Ledger) planOpening(ctx context.Context, tx pgx.Tx, o Opening, p *Plan, each func(PlannedReject) error) error {
 	totals := `
-		SELECT coalesce(currency, ''), reject_code IS NULL, count(*), coalesce(sum(amount), 0)::bigint,
-			floor(coalesce(sum(amount), 0) * $1::numeric)::bigint
+		SELECT coalesce(currency, ''), reject_code IS NULL, count(*),
+			coalesce(sum(amount) FILTER (WHERE reject_code IS NULL), 0)::bigint,
+			floor(coalesce(sum(amount) FILTER (WHERE reject_code IS NULL), 0) * $1::numeric)::bigint
 		FROM (` + o.Customers.selectDues(2) + `) AS due
 		GROUP BY currency, reject_code IS NULL
 		ORDER BY currency`
