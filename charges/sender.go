@@ -135,6 +135,9 @@ func (s *Sender) Send(ctx, inFlight context.Context, slot *Slot) Outcome {
 // key of. done is false if the slot may now be sent like a new one.
 func (s *Sender) lookFirst(ctx, inFlight context.Context, slot *Slot) (out Outcome, done bool) {
 	found, ok, err := s.find(ctx, inFlight, slot)
+	if mutantNoLookup {
+		ok, err = false, nil
+	}
 	switch {
 	case err != nil:
 		found.Err = fmt.Errorf("%w: %w", ErrLookupFailed, err)

@@ -247,7 +247,7 @@ func (r *run) explain(err error) error {
 		left = fmt.Sprintf(" (%d in doubt, %d not yet claimed)", t.InDoubt, t.Unclaimed)
 	}
 	if at := r.summary.ResendAt; !at.IsZero() {
-		left += "; run again to settle what is in doubt, what Stripe keeps failing from " + at.UTC().Format(time.RFC3339)
+		left += "; run again, what Stripe keeps failing can be settled from " + at.UTC().Format(time.RFC3339)
 	}
 	code := exitcode.Of(err)
 	if errors.Is(err, charges.ErrCap) {

@@ -1,0 +1,5 @@
+//go:build mutant_no_lookup
+
+package charges
+
+const mutantNoLookup = true
