@@ -140,9 +140,10 @@ func (w *work) pass(from source, do func(*charges.Slot, chan<- charges.Settlemen
 	}
 }
 
-// passAgain sends once more what is in doubt since this run sent it.
+// passAgain sends once more what is in doubt since this run sent it. A stopped
+// run does not, and keeps the count of what it leaves.
 func (w *work) passAgain() {
-	if w.counts.inDoubt() > 0 {
+	if w.stopped() == nil && w.counts.inDoubt() > 0 {
 		w.counts.again()
 		w.pass(w.inDoubt, w.send)
 	}
