@@ -24,3 +24,6 @@ func MigrationNames() ([]string, error) {
 func NewJitter(policy RetryPolicy, random func() float64) backoff.BackOff {
 	return &jitter{policy: policy, random: random}
 }
+
+// Rate is how many requests a second the pacer allows now.
+func (p *Pacer) Rate() float64 { return float64(p.limiter.Limit()) }

@@ -17,8 +17,9 @@ type Pacer struct {
 	now     func() time.Time
 	limiter *rate.Limiter
 
-	mu      sync.Mutex
-	changed time.Time
+	mu     sync.Mutex
+	halved time.Time // when the rate was last halved
+	quiet  time.Time // since when no 429 came that is not yet rewarded
 }
 
 // NewPacer allows perSecond requests a second, one at a time: no burst.
@@ -37,10 +38,11 @@ func (p *Pacer) Throttled() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()
-	if now.Sub(p.changed) < time.Second {
+	p.quiet = now
+	if now.Sub(p.halved) < time.Second {
 		return
 	}
-	p.changed = now
+	p.halved = now
 	p.limiter.SetLimitAt(now, max(p.limiter.Limit()/2, min(1, p.full)))
 }
 
@@ -51,10 +53,10 @@ func (p *Pacer) recover() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()
-	seconds := int(now.Sub(p.changed) / time.Second)
+	seconds := int(now.Sub(p.quiet) / time.Second)
 	if seconds < 1 {
 		return
 	}
-	p.changed = now
+	p.quiet = p.quiet.Add(time.Duration(seconds) * time.Second)
 	p.limiter.SetLimitAt(now, min(p.limiter.Limit()+p.full*rate.Limit(seconds)/20, p.full))
 }
