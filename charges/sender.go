@@ -34,7 +34,7 @@ func (j *jitter) Reset() { j.n = 0 }
 
 func (j *jitter) NextBackOff() time.Duration {
 	ceiling := j.policy.Max
-	if j.n < 32 && j.policy.Base<<j.n < j.policy.Max {
+	if j.n < 63 && j.policy.Base <= j.policy.Max>>j.n { // no overflow
 		ceiling = j.policy.Base << j.n
 	}
 	j.n++
