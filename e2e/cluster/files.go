@@ -105,8 +105,7 @@ func (l *local) cniConfig() string {
 `, pods)
 }
 
-// kubeletConfig: cgroups of version 1 are still what many containers have, and
-// what the pods use is to be below one cgroup that can be removed.
+// kubeletConfig: cgroups of version 1 are still what many containers have.
 func (l *local) kubeletConfig() string {
 	return fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -116,7 +115,6 @@ authorization: {mode: AlwaysAllow}
 failCgroupV1: false
 failSwapOn: false
 cgroupDriver: cgroupfs
-cgroupRoot: /%s
 cgroupsPerQOS: false
 enforceNodeAllocatable: []
 makeIPTablesUtilChains: false
@@ -127,5 +125,5 @@ volumePluginDir: %s/volume-plugins
 nodeStatusUpdateFrequency: 2s
 syncFrequency: 10s
 shutdownGracePeriod: 0s
-`, runtimeSock, l.name, l.path("resolv.conf"), node.State(l.dir))
+`, runtimeSock, l.path("resolv.conf"), node.State(l.dir))
 }

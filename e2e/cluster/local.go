@@ -136,7 +136,7 @@ func (l *local) startNode(ctx context.Context) error {
 		return err
 	}
 	return l.say(node.Setup{
-		Dir: l.dir, LogDir: l.logs, Interface: inner,
+		Dir: l.dir, Cgroup: l.name, LogDir: l.logs, Interface: inner,
 		Address: l.link.node + "/" + strconv.Itoa(bits), Services: services,
 	})
 }

@@ -3,6 +3,7 @@ package node
 // Setup is the first message to a node.
 type Setup struct {
 	Dir       string // the cluster's folder; State(Dir) becomes a tmpfs
+	Cgroup    string // name of the cgroup that holds everything
 	LogDir    string // each program's output goes to <name>.log there
 	Interface string // the node's network interface, already there
 	Address   string // its address, with the length of the prefix

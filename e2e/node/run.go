@@ -39,6 +39,9 @@ func prepare(s Setup) error {
 	if err := mounts(s.Dir); err != nil {
 		return err
 	}
+	if err := cgroups(s.Cgroup); err != nil {
+		return err
+	}
 	return network(s)
 }
 
