@@ -179,7 +179,8 @@ func judgeIntent(pi *stripe.PaymentIntent, slot *Slot, w *wire) Outcome {
 		return out
 	}
 	if out.Verdict == Refused {
-		out.NeedsCustomer = needsCustomer[out.FailureCode]
+		out.NeedsCustomer = needsCustomer[out.FailureCode] ||
+			pi.LastPaymentError != nil && needsCustomer[string(pi.LastPaymentError.Code)]
 		out.Err = fmt.Errorf("payment intent %s was declined: %s", pi.ID, out.FailureCode)
 	}
 	return out
