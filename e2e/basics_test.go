@@ -2,8 +2,7 @@ package e2e
 
 import (
 	"net"
-	"net/http"
-	"net/http/httptest"
+	"net/url"
 	"testing"
 	"time"
 
@@ -12,6 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/duesday/duesday/internal/pgtest"
+	"github.com/duesday/duesday/internal/stripesim"
 )
 
 // The tests of this file are of the cluster itself: what the others stand on.
@@ -29,11 +31,11 @@ func TestPod_reachesTheMachineAndTheAPI(t *testing.T) {
 	t.Parallel()
 	c, client := onCluster(t)
 	ns := newNamespace(t, client)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusTeapot)
-	}))
-	defer server.Close()
-	exposed, err := c.Expose(server.Listener.Addr().String())
+	stripe, err := c.ExposeURL(stripesim.Start(t, stripesim.Options{}).URL)
+	require.NoError(t, err)
+	db, err := c.ExposeURL(pgtest.New(t).URL)
+	require.NoError(t, err)
+	postgres, err := url.Parse(db)
 	require.NoError(t, err)
 	here, err := net.Listen("tcp", net.JoinHostPort(c.HostIP(), "0"))
 	require.NoError(t, err)
@@ -42,18 +44,10 @@ func TestPod_reachesTheMachineAndTheAPI(t *testing.T) {
 	require.NoError(t, err)
 	service := net.JoinHostPort(api.Spec.ClusterIP, "443")
 
-	createPod(t, client, ns, "get", "http://"+exposed+"/")
+	createPod(t, client, ns, "reach", stripe+"/v1/charges", postgres.Host, here.Addr().String(), service)
 	require.Equal(t, corev1.PodSucceeded, podEnds(t, client, ns, "probe"), podLogs(t, ns, "probe"))
-	require.Equal(t, "http://"+exposed+"/: 418 I'm a teapot\n", podLogs(t, ns, "probe"))
-
-	require.NoError(t, client.CoreV1().Pods(ns).Delete(t.Context(), "probe", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
-	eventually(t, time.Minute, "the first pod to go", func() bool {
-		_, err := client.CoreV1().Pods(ns).Get(t.Context(), "probe", metav1.GetOptions{})
-		return err != nil
-	})
-	createPod(t, client, ns, "dial", here.Addr().String(), service)
-	require.Equal(t, corev1.PodSucceeded, podEnds(t, client, ns, "probe"), podLogs(t, ns, "probe"))
-	require.Equal(t, here.Addr().String()+": open\n"+service+": open\n", podLogs(t, ns, "probe"))
+	require.Equal(t, stripe+"/v1/charges: 401 Unauthorized\n"+postgres.Host+": open\n"+
+		here.Addr().String()+": open\n"+service+": open\n", podLogs(t, ns, "probe"))
 }
 
 func TestCronJob_firesAndCanBeRunByHand(t *testing.T) {

@@ -7,6 +7,7 @@
 //	go test ./...                      one of our own (root, Linux): package cluster
 //	KUBECONFIG=… go test .             one that is there
 //	DUESDAY_E2E_HOST_IP=…              by what address its pods reach this machine
+//	DUESDAY_E2E_LOAD=…                 the command that loads an image, "kind load image-archive"
 //	DUESDAY_E2E_LOGS=…                 a folder that keeps the logs of our own
 //
 // The first run builds Kubernetes' own programs into

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/duesday/duesday/e2e/cluster"
 	"github.com/duesday/duesday/e2e/image"
 	"github.com/duesday/duesday/e2e/programs"
+	"github.com/duesday/duesday/internal/pgtest"
 )
 
 const probeImage = "localhost/duesday/probe:e2e"
@@ -26,13 +28,18 @@ const probeImage = "localhost/duesday/probe:e2e"
 // shared is the cluster of all tests of the package, set once before they run.
 var shared *cluster.Cluster
 
-func TestMain(m *testing.M) {
-	code, err := withCluster(m.Run)
+func TestMain(m *testing.M) { pgtest.Main(onSharedCluster{m}) }
+
+// onSharedCluster runs the tests while the cluster is up.
+type onSharedCluster struct{ tests *testing.M }
+
+func (o onSharedCluster) Run() int {
+	code, err := withCluster(o.tests.Run)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		code = 1
+		return 1
 	}
-	os.Exit(code)
+	return code
 }
 
 func withCluster(run func() int) (code int, err error) {
@@ -40,10 +47,11 @@ func withCluster(run func() int) (code int, err error) {
 	defer stop()
 	start := time.Now()
 	shared, err = cluster.Start(ctx, cluster.Options{
-		Kubeconfig: os.Getenv("KUBECONFIG"),
-		HostIP:     os.Getenv("DUESDAY_E2E_HOST_IP"),
-		LogDir:     os.Getenv("DUESDAY_E2E_LOGS"),
-		Progress:   os.Stderr,
+		Kubeconfig:  os.Getenv("KUBECONFIG"),
+		HostIP:      os.Getenv("DUESDAY_E2E_HOST_IP"),
+		LoadCommand: strings.Fields(os.Getenv("DUESDAY_E2E_LOAD")),
+		LogDir:      os.Getenv("DUESDAY_E2E_LOGS"),
+		Progress:    os.Stderr,
 	})
 	if err != nil {
 		return 1, err

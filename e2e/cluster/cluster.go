@@ -21,6 +21,10 @@ type Options struct {
 	// HostIP is the address by which that cluster's pods reach this machine.
 	// Empty: the first of this machine's that is not loopback.
 	HostIP string
+	// LoadCommand puts the docker archive whose path is appended on that
+	// cluster's nodes, like {"kind", "load", "image-archive"}. Empty: its nodes
+	// are containers of an engine whose command is docker, as kind's are.
+	LoadCommand []string
 	// LogDir keeps each program's output; empty: removed by Close.
 	LogDir string
 	// Progress is told what takes long; nil: nobody.
@@ -35,6 +39,7 @@ var ErrForeign = errors.New("not possible on a cluster that the tests did not st
 type Cluster struct {
 	Kubeconfig string // path of a file; the user may do everything
 	kubectl    string
+	load       []string
 	hostIP     string
 	rest       *rest.Config
 	local      *local // nil: foreign

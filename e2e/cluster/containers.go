@@ -15,10 +15,13 @@ import (
 // LoadImage puts the image of a docker archive on every node, so that pods with
 // imagePullPolicy Never or IfNotPresent run it.
 //
-// On a foreign cluster, nodes must be containers of an engine whose command is
-// docker, as kind's are; else ErrForeign, and the cluster must be able to pull
-// what it is told to run.
+// A foreign cluster needs Options.LoadCommand, or nodes that are containers of
+// an engine whose command is docker, as kind's are; else ErrForeign.
 func (c *Cluster) LoadImage(ctx context.Context, archive string) error {
+	if len(c.load) > 0 {
+		_, err := run(ctx, nil, c.load[0], append(c.load[1:len(c.load):len(c.load)], archive)...)
+		return err
+	}
 	nodes, err := c.nodes(ctx)
 	if err != nil {
 		return err
@@ -39,7 +42,7 @@ func (c *Cluster) LoadImage(ctx context.Context, archive string) error {
 
 // KillContainer kills a pod's first container with signal 9, as the kernel does
 // when memory runs out: the kubelet finds out afterwards. On a foreign cluster
-// the same holds as for LoadImage.
+// nodes must be containers, as for LoadImage; else ErrForeign.
 func (c *Cluster) KillContainer(ctx context.Context, namespace, pod string) error {
 	client, err := c.Client()
 	if err != nil {

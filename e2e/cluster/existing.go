@@ -13,7 +13,7 @@ func useExisting(ctx context.Context, o Options) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("a cluster of your own needs your own kubectl: %w", err)
 	}
-	c := &Cluster{Kubeconfig: o.Kubeconfig, kubectl: kubectl, hostIP: o.HostIP}
+	c := &Cluster{Kubeconfig: o.Kubeconfig, kubectl: kubectl, load: o.LoadCommand, hostIP: o.HostIP}
 	if err := c.connect(); err != nil {
 		return nil, err
 	}

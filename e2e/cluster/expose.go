@@ -3,6 +3,7 @@ package cluster
 import (
 	"io"
 	"net"
+	"net/url"
 	"sync"
 )
 
@@ -18,6 +19,19 @@ func (c *Cluster) Expose(target string) (string, error) {
 		return "", net.ErrClosed
 	}
 	return l.Addr().String(), nil
+}
+
+// ExposeURL is Expose for what a URL with a port names, and returns the URL that
+// pods are to use.
+func (c *Cluster) ExposeURL(raw string) (string, error) {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return "", err
+	}
+	if u.Host, err = c.Expose(u.Host); err != nil {
+		return "", err
+	}
+	return u.String(), nil
 }
 
 // proxies are the listeners that Expose opened, and who serves them.

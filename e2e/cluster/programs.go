@@ -28,6 +28,7 @@ func (l *local) program(name string) *node.Program {
 			"--service-cluster-ip-range=" + services,
 			"--service-account-issuer=https://kubernetes.default.svc",
 			"--service-account-signing-key-file=" + l.path("sa.key"), "--service-account-key-file=" + l.path("sa.pub"),
+			"--client-ca-file=" + l.path("ca.crt"), // its users are the tokens'; without it others look for it in vain
 			"--authorization-mode=Node,RBAC", "--token-auth-file=" + l.path("tokens.csv"),
 			"--enable-admission-plugins=NodeRestriction",
 			"--kubelet-preferred-address-types=InternalIP",

@@ -1,10 +1,9 @@
 // Command probe is what the tests of the cluster run in a pod: it says who it
 // is and what it can do there, one finding a line.
 //
-//	probe whoami        the user, and whether the root file system can be written
-//	probe get URL…      the status of each answer
-//	probe dial ADDR…    whether each address takes connections
-//	probe wait          until it is told to stop
+//	probe whoami    the user, and whether the root file system can be written
+//	probe reach …   the status that a URL answers, whether an address takes connections
+//	probe wait      until it is told to stop
 package main
 
 import (
@@ -13,11 +12,10 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 )
-
-const patience = 5 * time.Second
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -28,30 +26,19 @@ func main() {
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("usage: probe whoami | get URL… | dial ADDR… | wait")
+		return fmt.Errorf("usage: probe whoami | reach URL|ADDR… | wait")
 	}
 	switch args[0] {
 	case "whoami":
 		fmt.Printf("uid %d\n", os.Getuid())
 		fmt.Printf("write: %v\n", os.WriteFile("/written", nil, 0o600))
-	case "get":
-		client := http.Client{Timeout: patience}
-		for _, url := range args[1:] {
-			answer, err := client.Get(url)
+	case "reach":
+		for _, target := range args[1:] {
+			found, err := reach(target)
 			if err != nil {
 				return err
 			}
-			answer.Body.Close()
-			fmt.Printf("%s: %s\n", url, answer.Status)
-		}
-	case "dial":
-		for _, addr := range args[1:] {
-			conn, err := net.DialTimeout("tcp", addr, patience)
-			if err != nil {
-				return err
-			}
-			conn.Close()
-			fmt.Printf("%s: open\n", addr)
+			fmt.Printf("%s: %s\n", target, found)
 		}
 	case "wait":
 		stop := make(chan os.Signal, 1)
@@ -63,4 +50,21 @@ func run(args []string) error {
 		return fmt.Errorf("unknown: %q", args[0])
 	}
 	return nil
+}
+
+func reach(target string) (string, error) {
+	const patience = 5 * time.Second
+	if strings.HasPrefix(target, "http") {
+		client := http.Client{Timeout: patience}
+		answer, err := client.Get(target)
+		if err != nil {
+			return "", err
+		}
+		return answer.Status, answer.Body.Close()
+	}
+	conn, err := net.DialTimeout("tcp", target, patience)
+	if err != nil {
+		return "", err
+	}
+	return "open", conn.Close()
 }
