@@ -20,6 +20,7 @@ type Opening struct {
 	Method      Method
 	CapFactor   string // a decimal, at least 1: cap = expected total × factor, rounded down
 	AllowEmpty  bool
+	Guards      Guards
 	// Timeout bounds the statement that reads the customers relation, so that
 	// a view that never ends does not hold the lock for ever.
 	Timeout time.Duration
@@ -32,8 +33,8 @@ var ErrEmpty = errors.New("no active customer")
 // the lock's connection. A crash before its commit leaves nothing, and the next
 // run opens; a crash after it leaves a period that the next run goes on with.
 //
-// Errors: ErrFenced; ErrEmpty, exits with 3; what the relation raises, exits
-// with 2. Nothing is opened then.
+// Errors: ErrFenced; ErrEmpty and ErrGuard, exit with 3; what the relation
+// raises, exits with 2. Nothing is opened then.
 func (l *Ledger) Open(ctx context.Context, conn *pgx.Conn, o Opening) error {
 	err := l.inOpening(ctx, conn, o, func(tx pgx.Tx) error {
 		const period = `
@@ -54,14 +55,20 @@ func (l *Ledger) Open(ctx context.Context, conn *pgx.Conn, o Opening) error {
 		if tag.RowsAffected() == 0 && !o.AllowEmpty {
 			return emptyRelation(o.Customers)
 		}
-		const totals = `
+		w, err := o.weigh(ctx, tx, l.frozenDues())
+		if err != nil {
+			return err
+		}
+		if err := l.guard(ctx, tx, &o, l.frozenDues(), w); err != nil {
+			return err
+		}
+		const total = `
 			INSERT INTO duesday.totals (billing_period, currency, expected_total, cap)
-			SELECT billing_period, currency, sum(amount), floor(sum(amount) * $2::numeric)
-			FROM duesday.dues
-			WHERE billing_period = $1 AND reject_code IS NULL
-			GROUP BY billing_period, currency`
-		if _, err := tx.Exec(ctx, totals, l.Period.String(), o.CapFactor); err != nil {
-			return fmt.Errorf("total the dues: %w", err)
+			VALUES ($1, $2, $3, $4)`
+		for _, t := range w.totals {
+			if _, err := tx.Exec(ctx, total, l.Period.String(), t.Currency, t.Expected, t.Cap); err != nil {
+				return fmt.Errorf("total the dues: %w", err)
+			}
 		}
 		return nil
 	})
@@ -188,7 +195,7 @@ func (l *Ledger) retotal(ctx context.Context, tx pgx.Tx, capFactor string) error
 	if len(over) > 0 {
 		slices.Sort(over)
 		return exitcode.With(exitcode.Stopped, fmt.Errorf(
-			"the spend cap would be passed, nothing was changed: the dues would come to %s", strings.Join(over, "; ")))
+			"the spend cap would be passed, nothing was changed: the dues would come to %s; if that is meant, raise it with --raise-cap-to", strings.Join(over, "; ")))
 	}
 	// What an idempotency_error stands for may have been paid.
 	const claimed = `

@@ -171,11 +171,11 @@ func TestOpen_refusesAndLeavesNothing(t *testing.T) {
 			code: exitcode.Stopped,
 			is:   charges.ErrEmpty,
 		},
-		"a cap beyond all numbers": {
+		"a total that the last statement cannot write": {
 			sql: `CREATE VIEW public.clients AS SELECT 'c' || i AS id, NULL::text AS stripe_customer_id, NULL::text AS payment_method,
 				99999999 AS amount, 'usd'::text AS currency, true AS active FROM generate_series(1, 30) AS i;
-				ALTER TABLE duesday.totals ALTER cap TYPE int`,
-			want: "open period 2026-10: total the dues: ERROR: integer out of range (SQLSTATE 22003)",
+				ALTER TABLE duesday.totals ADD CONSTRAINT small CHECK (cap < 1000)`,
+			want: `open period 2026-10: total the dues: ERROR: new row for relation "totals" violates check constraint "small" (SQLSTATE 23514)`,
 			code: exitcode.Unfinished,
 		},
 	} {

@@ -21,6 +21,9 @@ type Plan struct {
 	// unclaimed and rejected.
 	Tally  Tally   `json:"counts"`
 	Totals []Total `json:"totals"`
+	// Shared are Stripe customers that would be charged for more than one row:
+	// the first few.
+	Shared []SharedCustomer `json:"shared_stripe_customers,omitempty"`
 }
 
 // PlannedReject is a due that would never be sent, or was not.
@@ -78,37 +81,17 @@ func (l *Ledger) planOpened(ctx context.Context, tx pgx.Tx, p *Plan, each func(P
 }
 
 func (l *Ledger) planOpening(ctx context.Context, tx pgx.Tx, o Opening, p *Plan, each func(PlannedReject) error) error {
-	totals := `
-		SELECT coalesce(currency, ''), reject_code IS NULL, count(*),
-			coalesce(sum(amount) FILTER (WHERE reject_code IS NULL), 0)::bigint,
-			floor(coalesce(sum(amount) FILTER (WHERE reject_code IS NULL), 0) * $1::numeric)::bigint
-		FROM (` + o.Customers.selectDues(2) + `) AS due
-		GROUP BY currency, reject_code IS NULL
-		ORDER BY currency`
-	rows, err := tx.Query(ctx, totals, o.CapFactor, o.Description, string(o.Method))
+	dues := o.wouldFreeze()
+	w, err := o.weigh(ctx, tx, dues)
 	if err != nil {
-		return relationError(o.Customers, err)
+		return err
 	}
-	var (
-		t       Total
-		payable bool
-		n       int
-	)
-	if _, err := pgx.ForEachRow(rows, []any{&t.Currency, &payable, &n, &t.Expected, &t.Cap}, func() error {
-		if !payable {
-			p.Tally.Rejected += n
-			return nil
-		}
-		p.Tally.Unclaimed += n
-		p.Totals = append(p.Totals, t)
-		return nil
-	}); err != nil {
-		return relationError(o.Customers, err)
-	}
+	p.Tally = Tally{Unclaimed: w.payable, Rejected: w.rejected}
+	p.Totals = w.totals
 
-	rows, err = tx.Query(ctx, `
-		SELECT customer_id, reject_code FROM (`+o.Customers.selectDues(1)+`) AS due
-		WHERE reject_code IS NOT NULL ORDER BY customer_id`, o.Description, string(o.Method))
+	rows, err := tx.Query(ctx, `
+		SELECT customer_id, reject_code FROM `+dues.sql+` AS due
+		WHERE reject_code IS NOT NULL ORDER BY customer_id`, dues.args...)
 	if err != nil {
 		return relationError(o.Customers, err)
 	}
@@ -133,7 +116,10 @@ func (l *Ledger) planOpening(ctx context.Context, tx pgx.Tx, o Opening, p *Plan,
 	case p.Tally.Dues() == 0 && !o.AllowEmpty:
 		return emptyRelation(o.Customers)
 	}
-	return nil
+	if p.Shared, err = o.sharedStripeCustomers(ctx, tx, dues); err != nil {
+		return err
+	}
+	return l.guard(ctx, tx, &o, dues, w)
 }
 
 func eachReject(rows pgx.Rows, each func(PlannedReject) error) error {

@@ -36,6 +36,9 @@ type Config struct {
 	Customers string // the relation's name, looked up when the period is opened
 	Opening   charges.Opening
 	Reopen    bool
+	// RaiseCaps are the spend caps that the period shall have, by currency in
+	// its smallest unit; empty: as they are.
+	RaiseCaps map[string]int64
 	// Dunning opens new attempts for declined slots that are due; nil: none.
 	// Its Customers are looked up by Run.
 	Dunning *charges.Dunning
@@ -170,6 +173,11 @@ func (r *run) prepare(ctx context.Context) (settled bool, err error) {
 	if r.state, err = r.Ledger.State(ctx, r.Pool); err != nil {
 		return false, err
 	}
+	if r.state.Opened {
+		if err := r.raiseCaps(ctx); err != nil {
+			return false, err
+		}
+	}
 	switch {
 	case r.state.Opened && !r.state.SettledAt.IsZero() && !r.Reopen && r.Dunning == nil:
 		r.summary.AlreadySettled, r.summary.Settled = true, true
@@ -179,8 +187,13 @@ func (r *run) prepare(ctx context.Context) (settled bool, err error) {
 	case r.state.Opened && !r.Reopen:
 		return false, r.findCustomers(ctx)
 	}
+	return false, r.open(ctx)
+}
+
+// open opens the period, or reopens it.
+func (r *run) open(ctx context.Context) (err error) {
 	if r.Opening.Customers, err = charges.FindRelation(ctx, r.Pool, r.Customers); err != nil {
-		return false, err
+		return err
 	}
 	if r.Dunning != nil {
 		r.Dunning.Customers = r.Opening.Customers
@@ -192,11 +205,29 @@ func (r *run) prepare(ctx context.Context) (settled bool, err error) {
 	if err := r.Lead.DoLong(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		return open(ctx, conn, r.Opening)
 	}); err != nil {
-		return false, err
+		return err
 	}
 	r.summary.Opened = true
 	r.Log.Info(event, zap.String("billing_period", r.summary.Period))
-	return false, nil
+	if r.state.Opened {
+		return nil
+	}
+	return r.raiseCaps(ctx)
+}
+
+// raiseCaps comes before a reopening, which must fit under the caps, and after
+// an opening, which makes them.
+func (r *run) raiseCaps(ctx context.Context) error {
+	if len(r.RaiseCaps) == 0 {
+		return nil
+	}
+	err := r.Lead.Do(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		return r.Ledger.RaiseCaps(ctx, conn, r.Lead.RunID(), r.RaiseCaps)
+	})
+	if err == nil {
+		r.Log.Warn("spend caps raised", zap.String("billing_period", r.summary.Period), zap.Any("caps", r.RaiseCaps))
+	}
+	return err
 }
 
 // findCustomers looks the relation up for a period that is open already, which
@@ -252,6 +283,7 @@ func (r *run) explain(err error) error {
 	code := exitcode.Of(err)
 	if errors.Is(err, charges.ErrCap) {
 		code = exitcode.Stopped
+		left += "; if the growth is meant, raise the cap with --raise-cap-to"
 	}
 	return exitcode.With(code, fmt.Errorf("period %s unfinished: %w%s", r.summary.Period, err, left))
 }

@@ -119,6 +119,8 @@ CREATE TABLE duesday.runs (
     finished_at    timestamptz,
     exit_code      integer,
     outcome        text,
-    counts         jsonb
+    counts         jsonb,
+    -- By currency: from, to, and the database role that raised it.
+    raised_caps    jsonb
 ) WITH (fillfactor = 50);
 CREATE INDEX runs_lock ON duesday.runs (lock_id, id);

@@ -90,6 +90,7 @@ type openingFlags struct {
 	description string
 	capFactor   string
 	allowEmpty  bool
+	guards      charges.Guards
 }
 
 func (f *openingFlags) add(flags *pflag.FlagSet) {
@@ -99,6 +100,11 @@ func (f *openingFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.description, "description", "Billing period {period}", "`text` on each charge; {period} is replaced")
 	flags.StringVar(&f.capFactor, "spend-cap-factor", "1.10", "spend cap = expected total × `factor`, per currency, fixed at opening")
 	flags.BoolVar(&f.allowEmpty, "allow-empty", false, "let a period without any active customer be opened, and settled")
+	flags.StringVar(&f.guards.MaxGrowth, "max-growth", "2",
+		"open only if no currency's expected total is above `factor` × that of the last settled period, if that had 20 dues; 0: any")
+	flags.StringToInt64Var(&f.guards.MaxAmount, "max-amount", nil, "open only if no single amount is above these, like `usd=50000,jpy=90000` in smallest units")
+	flags.StringVar(&f.guards.MaxRejected, "max-rejected", "1%", "open only if at most so `many` dues would be rejected: a number, or a percentage that always lets 3 through")
+	flags.BoolVar(&f.guards.UniqueStripeCustomers, "unique-stripe-customers", false, "open only if no Stripe customer is behind two active rows")
 }
 
 func (f *openingFlags) opening(period charges.Period) (charges.Opening, error) {
@@ -109,6 +115,9 @@ func (f *openingFlags) opening(period charges.Period) (charges.Opening, error) {
 	}
 	if err := checkCapFactor(f.capFactor); err != nil {
 		return none, err
+	}
+	if err := f.guards.Check(); err != nil {
+		return none, usage("%w", err)
 	}
 	if strings.TrimSpace(f.customers) == "" {
 		return none, usage("--customers: want a table or view, like billing.customers, got nothing")
@@ -122,6 +131,7 @@ func (f *openingFlags) opening(period charges.Period) (charges.Opening, error) {
 		Method:      method,
 		CapFactor:   f.capFactor,
 		AllowEmpty:  f.allowEmpty,
+		Guards:      f.guards,
 		Timeout:     openTimeout,
 	}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
@@ -94,6 +95,10 @@ func (p *program) plan(ctx context.Context, ledger charges.Ledger, customers str
 	}
 	if len(plan.Totals) > 0 {
 		fmt.Fprintln(p.out, "(in each currency's smallest unit)")
+	}
+	for _, c := range plan.Shared {
+		fmt.Fprintf(p.out, "Stripe customer %s is behind more than one row, each would be charged: %s\n",
+			printable(c.StripeCustomerID), printable(strings.Join(c.CustomerIDs, ", ")))
 	}
 	fmt.Fprintln(p.out, planWords(plan, planErr))
 	return databaseError(planErr)

@@ -1,0 +1,328 @@
+package charges
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/big"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/duesday/duesday/internal/exitcode"
+)
+
+// Guards are looked at when a period is opened, after all else, on what was
+// frozen. If one trips nothing is opened; each names the flag that lets the
+// period through once. The zero value guards nothing.
+type Guards struct {
+	// MaxGrowth is a decimal: a currency's expected total may be at most this
+	// many times that of the last settled period, if that had GrowthFrom dues.
+	// Empty or 0: any.
+	MaxGrowth string
+	// MaxAmount is the largest single amount by currency, in its smallest unit.
+	MaxAmount map[string]int64
+	// MaxRejected is how many dues may be rejected: a number, or a percentage
+	// like 1%, which always lets RejectedFrom through. Empty: any.
+	MaxRejected string
+	// UniqueStripeCustomers refuses two dues for one Stripe customer.
+	UniqueStripeCustomers bool
+}
+
+const (
+	// GrowthFrom is how many dues the last settled period must have had: the
+	// growth of a handful says nothing.
+	GrowthFrom = 20
+	// RejectedFrom is how many rejected dues a percentage always lets through.
+	RejectedFrom = 3
+)
+
+// ErrGuard is returned if a guard trips; it exits with 3.
+var ErrGuard = errors.New("a guard tripped, nothing was opened")
+
+// Check returns what is wrong with the guards themselves.
+func (g *Guards) Check() error {
+	if g.MaxGrowth != "" {
+		if f, ok := new(big.Rat).SetString(g.MaxGrowth); !ok || f.Sign() < 0 || strings.ContainsAny(g.MaxGrowth, "eE/+_") || len(g.MaxGrowth) > 12 {
+			return fmt.Errorf("--max-growth %q: want a decimal, like 2 or 1.5; 0 for any", g.MaxGrowth)
+		}
+	}
+	for _, currency := range slices.Sorted(maps.Keys(g.MaxAmount)) {
+		if len(currency) != 3 || currency != strings.ToLower(currency) || g.MaxAmount[currency] < 1 {
+			return fmt.Errorf("--max-amount %s=%d: want a lower-case currency and a positive amount in its smallest unit, like usd=50000", currency, g.MaxAmount[currency])
+		}
+	}
+	if g.MaxRejected != "" {
+		if _, err := g.rejectedLimit(0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rejectedLimit is how many of the dues may be rejected.
+func (g *Guards) rejectedLimit(dues int) (int, error) {
+	bad := fmt.Errorf("--max-rejected %q: want a number of dues, or a percentage like 1%%", g.MaxRejected)
+	digits, percent := strings.CutSuffix(g.MaxRejected, "%")
+	n, err := strconv.ParseFloat(digits, 64)
+	switch {
+	case err != nil || !(n >= 0 && n <= 1e9):
+		return 0, bad
+	case percent && n > 100:
+		return 0, bad
+	case percent:
+		return max(int(n*float64(dues)/100), RejectedFrom), nil
+	case n != float64(int(n)):
+		return 0, bad
+	}
+	return int(n), nil
+}
+
+// frozen is the SQL of a relation with the columns of dues, and its arguments,
+// $1 onwards: what opening has frozen, or what it would.
+type frozen struct {
+	sql  string
+	args []any
+}
+
+func (l *Ledger) frozenDues() frozen {
+	return frozen{`(SELECT * FROM duesday.dues WHERE billing_period = $1)`, []any{l.Period.String()}}
+}
+
+func (o *Opening) wouldFreeze() frozen {
+	return frozen{`(` + o.Customers.selectDues(1) + `)`, []any{o.Description, string(o.Method)}}
+}
+
+func (f frozen) and(args ...any) []any { return append(slices.Clone(f.args), args...) }
+
+// weight is what dues come to.
+type weight struct {
+	payable, rejected int
+	totals            []Total
+}
+
+func (w *weight) dues() int { return w.payable + w.rejected }
+
+// weigh counts and totals the dues, and computes the caps.
+func (o *Opening) weigh(ctx context.Context, tx pgx.Tx, dues frozen) (weight, error) {
+	sql := fmt.Sprintf(`
+		SELECT coalesce(currency, ''), reject_code IS NULL, count(*),
+			coalesce(sum(amount) FILTER (WHERE reject_code IS NULL), 0)::bigint,
+			floor(coalesce(sum(amount) FILTER (WHERE reject_code IS NULL), 0) * $%d::numeric)::bigint
+		FROM %s AS due
+		GROUP BY currency, reject_code IS NULL
+		ORDER BY currency`, len(dues.args)+1, dues.sql)
+	rows, err := tx.Query(ctx, sql, dues.and(o.CapFactor)...)
+	if err != nil {
+		return weight{}, relationError(o.Customers, err)
+	}
+	var (
+		w       weight
+		t       Total
+		payable bool
+		n       int
+	)
+	if _, err := pgx.ForEachRow(rows, []any{&t.Currency, &payable, &n, &t.Expected, &t.Cap}, func() error {
+		if payable {
+			w.payable += n
+			w.totals = append(w.totals, t)
+		} else {
+			w.rejected += n
+		}
+		return nil
+	}); err != nil {
+		return weight{}, relationError(o.Customers, err)
+	}
+	return w, nil
+}
+
+// guard returns an error that wraps ErrGuard and says everything that tripped.
+func (l *Ledger) guard(ctx context.Context, tx pgx.Tx, o *Opening, dues frozen, w weight) error {
+	var tripped []string
+	for _, look := range []func(context.Context, pgx.Tx, *Opening, frozen, weight) (string, error){
+		l.guardGrowth, guardAmounts, guardRejected, guardUnique,
+	} {
+		what, err := look(ctx, tx, o, dues, w)
+		if err != nil {
+			return err
+		}
+		if what != "" {
+			tripped = append(tripped, what)
+		}
+	}
+	if len(tripped) == 0 {
+		return nil
+	}
+	return exitcode.With(exitcode.Stopped, fmt.Errorf("%w: %s", ErrGuard, strings.Join(tripped, "; ")))
+}
+
+func (l *Ledger) guardGrowth(ctx context.Context, tx pgx.Tx, o *Opening, _ frozen, w weight) (string, error) {
+	factor, ok := new(big.Rat).SetString(o.Guards.MaxGrowth)
+	if !ok || factor.Sign() == 0 {
+		return "", nil
+	}
+	const last = `
+		SELECT t.billing_period, t.currency, t.expected_total
+		FROM duesday.totals AS t
+		WHERE t.billing_period = (
+				SELECT max(billing_period) FROM duesday.periods
+				WHERE billing_period < $1 AND settled_at IS NOT NULL)
+			AND (SELECT count(*) FROM (
+				SELECT FROM duesday.dues AS due WHERE due.billing_period = t.billing_period LIMIT $2) AS enough) = $2`
+	rows, err := tx.Query(ctx, last, l.Period.String(), GrowthFrom)
+	if err != nil {
+		return "", fmt.Errorf("read the last settled period: %w", err)
+	}
+	var (
+		period, currency string
+		before           int64
+		expected         = map[string]int64{}
+		grown            []string
+	)
+	for _, t := range w.totals {
+		expected[t.Currency] = t.Expected
+	}
+	if _, err := pgx.ForEachRow(rows, []any{&period, &currency, &before}, func() error {
+		limit := new(big.Rat).Mul(factor, new(big.Rat).SetInt64(before))
+		if new(big.Rat).SetInt64(expected[currency]).Cmp(limit) > 0 {
+			grown = append(grown, fmt.Sprintf("%s %d, after %d in %s", currency, expected[currency], before, period))
+		}
+		return nil
+	}); err != nil {
+		return "", fmt.Errorf("read the last settled period: %w", err)
+	}
+	if len(grown) == 0 {
+		return "", nil
+	}
+	slices.Sort(grown)
+	return fmt.Sprintf("the expected total is more than %s times the last (%s): --max-growth lets more through, 0 any",
+		o.Guards.MaxGrowth, strings.Join(grown, ", ")), nil
+}
+
+func guardAmounts(ctx context.Context, tx pgx.Tx, o *Opening, dues frozen, _ weight) (string, error) {
+	if len(o.Guards.MaxAmount) == 0 {
+		return "", nil
+	}
+	var currencies []string
+	var limits []int64
+	for _, currency := range slices.Sorted(maps.Keys(o.Guards.MaxAmount)) {
+		currencies, limits = append(currencies, currency), append(limits, o.Guards.MaxAmount[currency])
+	}
+	n := len(dues.args)
+	sql := fmt.Sprintf(`
+		SELECT format('%%s owes %%s %%s, the limit is %%s', due.customer_id, due.amount, due.currency, most.amount)
+		FROM %s AS due
+		JOIN unnest($%d::text[], $%d::bigint[]) AS most (currency, amount) USING (currency)
+		WHERE due.reject_code IS NULL AND due.amount > most.amount
+		ORDER BY due.amount DESC, due.customer_id
+		LIMIT 5`, dues.sql, n+1, n+2)
+	rows, err := tx.Query(ctx, sql, dues.and(currencies, limits)...)
+	if err != nil {
+		return "", relationError(o.Customers, err)
+	}
+	over, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return "", relationError(o.Customers, err)
+	}
+	if len(over) == 0 {
+		return "", nil
+	}
+	return "amounts above --max-amount: " + strings.Join(over, ", ") + ": raise it, or leave the currency out", nil
+}
+
+func guardRejected(_ context.Context, _ pgx.Tx, o *Opening, _ frozen, w weight) (string, error) {
+	if o.Guards.MaxRejected == "" {
+		return "", nil
+	}
+	limit, err := o.Guards.rejectedLimit(w.dues())
+	if err != nil {
+		return "", exitcode.With(exitcode.Misconfigured, err)
+	}
+	if w.rejected <= limit {
+		return "", nil
+	}
+	return fmt.Sprintf("%d of %d dues would be rejected, more than %d: duesday plan says why; --max-rejected %d lets them through",
+		w.rejected, w.dues(), limit, w.rejected), nil
+}
+
+func guardUnique(ctx context.Context, tx pgx.Tx, o *Opening, dues frozen, _ weight) (string, error) {
+	if !o.Guards.UniqueStripeCustomers {
+		return "", nil
+	}
+	shared, err := o.sharedStripeCustomers(ctx, tx, dues)
+	if err != nil || len(shared) == 0 {
+		return "", err
+	}
+	words := make([]string, len(shared))
+	for i, s := range shared {
+		words[i] = fmt.Sprintf("%s by %s", s.StripeCustomerID, strings.Join(s.CustomerIDs, " and "))
+	}
+	return "Stripe customers would be charged for more than one row: " + strings.Join(words, ", ") + ": --unique-stripe-customers=false lets them through", nil
+}
+
+// SharedCustomer is a Stripe customer behind more than one due.
+type SharedCustomer struct {
+	StripeCustomerID string   `json:"stripe_customer_id"`
+	CustomerIDs      []string `json:"customer_ids"` // the first few
+}
+
+// sharedStripeCustomers finds the first few.
+func (o *Opening) sharedStripeCustomers(ctx context.Context, tx pgx.Tx, dues frozen) ([]SharedCustomer, error) {
+	rows, err := tx.Query(ctx, `
+		SELECT stripe_id, (array_agg(customer_id ORDER BY customer_id))[:5]
+		FROM (
+			SELECT coalesce(stripe_customer_id, customer_id) AS stripe_id, customer_id::text
+			FROM `+dues.sql+` AS due WHERE reject_code IS NULL) AS payable
+		GROUP BY stripe_id HAVING count(*) > 1
+		ORDER BY stripe_id LIMIT 10`, dues.args...)
+	if err != nil {
+		return nil, relationError(o.Customers, err)
+	}
+	shared, err := pgx.CollectRows(rows, pgx.RowToStructByPos[SharedCustomer])
+	if err != nil {
+		return nil, relationError(o.Customers, err)
+	}
+	return shared, nil
+}
+
+// RaiseCaps sets the period's spend caps, by currency in its smallest unit, and
+// records it in the run's row. A cap is only ever raised; all or none are. It
+// runs on the lock's connection. Errors exit with 2.
+func (l *Ledger) RaiseCaps(ctx context.Context, conn *pgx.Conn, runID int64, caps map[string]int64) error {
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if err := l.checkHeld(ctx, tx); err != nil {
+			return err
+		}
+		for _, currency := range slices.Sorted(maps.Keys(caps)) {
+			const raise = `
+				WITH before AS (
+					SELECT cap FROM duesday.totals WHERE billing_period = $1 AND currency = $2 FOR UPDATE
+				), raised AS (
+					UPDATE duesday.totals SET cap = $3
+					WHERE billing_period = $1 AND currency = $2 AND cap <= $3
+				)
+				SELECT cap FROM before`
+			var before int64
+			err := tx.QueryRow(ctx, raise, l.Period.String(), currency, caps[currency]).Scan(&before)
+			switch {
+			case errors.Is(err, pgx.ErrNoRows):
+				return exitcode.With(exitcode.Misconfigured, fmt.Errorf("--raise-cap-to %s: period %s has no dues in that currency", currency, l.Period))
+			case err != nil:
+				return fmt.Errorf("raise the cap: %w", err)
+			case before > caps[currency]:
+				return exitcode.With(exitcode.Misconfigured, fmt.Errorf("--raise-cap-to %s=%d: the cap is %d already, and is never lowered", currency, caps[currency], before))
+			}
+			const record = `
+				UPDATE duesday.runs SET raised_caps = coalesce(raised_caps, '{}') ||
+					jsonb_build_object($2::text, jsonb_build_object('from', $3::bigint, 'to', $4::bigint, 'role', session_user))
+				WHERE id = $1`
+			if _, err := tx.Exec(ctx, record, runID, currency, before, caps[currency]); err != nil {
+				return fmt.Errorf("record the raised cap: %w", err)
+			}
+		}
+		return nil
+	})
+}
