@@ -1,0 +1,177 @@
+package chart
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/duesday/duesday/internal/charttest"
+)
+
+// other sets every documented value to something else than its default, and
+// says what must be seen of it then that is not seen else.
+var other = []struct{ path, json, seen string }{
+	{"nameOverride", `"dues"`, "app.kubernetes.io/name: dues\n"},
+	{"fullnameOverride", `"billing"`, "name: billing\n"},
+	{"image.repository", `"registry.example.com/duesday"`, "registry.example.com/duesday:dev"},
+	{"image.tag", `"v9"`, "duesday:v9"},
+	{"image.digest", `"sha256:` + strings.Repeat("ab", 32) + `"`, "duesday@sha256:abab"},
+	{"image.pullPolicy", `"Always"`, "imagePullPolicy: Always"},
+	{"image.pullSecrets", `[{"name":"pull"}]`, "imagePullSecrets:"},
+	{"schedule", `"30 13 2 * *"`, `schedule: "30 13 2 * *"`},
+	{"timeZone", `"Asia/Tokyo"`, `"Asia/Tokyo"`},
+	{"replicas", `3`, "parallelism: 3"},
+	{"suspend", `true`, "suspend: true"},
+	{"startingDeadlineSeconds", `3600`, "startingDeadlineSeconds: 3600"},
+	{"backoffLimit", `9`, "backoffLimit: 9"},
+	{"successfulJobsHistoryLimit", `12`, "successfulJobsHistoryLimit: 12"},
+	{"failedJobsHistoryLimit", `13`, "failedJobsHistoryLimit: 13"},
+	{"terminationGracePeriodSeconds", `90`, "terminationGracePeriodSeconds: 90"},
+	{"database.existingSecret", `"other-database"`, `"other-database"`},
+	{"database.key", `"dsn"`, `"dsn"`},
+	{"database.url", `"postgres://duesday@db/billing"`, `url: "postgres://duesday@db/billing"`},
+	{"stripe.existingSecret", `"other-stripe"`, `"other-stripe"`},
+	{"stripe.key", `"restricted"`, `"restricted"`},
+	{"stripe.apiKey", `"rk_test_1"`, `api-key: "rk_test_1"`},
+	{"stripe.apiBase", `"http://cap:8080"`, `value: "http://cap:8080"`},
+	{"billing.customers", `"billing.subscribers"`, `"billing.subscribers"`},
+	{"billing.periodOffset", `-1`, `"-1"`},
+	{"billing.keyNamespace", `"quarkus-billing"`, `"quarkus-billing"`},
+	{"billing.method", `"payment_intents"`, `"payment_intents"`},
+	{"billing.description", `"Dues: \"{period}\""`, `"Dues: \"{period}\""`},
+	{"billing.rate", `0.5`, `"0.5"`},
+	{"billing.workers", `1000`, `"1000"`},
+	{"billing.spendCapFactor", `1.25`, `"1.25"`},
+	{"extraEnv", `[{"name":"DUESDAY_DEBUG","value":"true"}]`, "DUESDAY_DEBUG"},
+	{"extraArgs", `["--reopen"]`, "- --reopen"},
+	{"extraVolumes", `[{"name":"ca","configMap":{"name":"database-ca"}}]`, "database-ca"},
+	{"extraVolumeMounts", `[{"name":"ca","mountPath":"/ca","readOnly":true}]`, "mountPath: /ca"},
+	{"resources", `{"requests":{"cpu":1,"memory":"1Gi"},"limits":{"cpu":2,"memory":"1Gi"}}`, "memory: 1Gi"},
+	{"nodeSelector", `{"disk":"fast"}`, "disk: fast"},
+	{"tolerations", `[{"key":"billing","operator":"Exists","effect":"NoSchedule"}]`, "tolerations:"},
+	{"affinity", `{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"zone","operator":"Exists"}]}]}}}`, "nodeSelectorTerms:"},
+	{"topologySpreadConstraints", `[{"maxSkew":2,"topologyKey":"zone","whenUnsatisfiable":"DoNotSchedule","labelSelector":{"matchLabels":{"a":"b"}}}]`, "maxSkew: 2"},
+	{"priorityClassName", `"high"`, `priorityClassName: "high"`},
+	{"labels", `{"team":"billing"}`, "team: billing"},
+	{"annotations", `{"owner":"billing"}`, "owner: billing"},
+	{"podLabels", `{"mesh":"off"}`, `mesh: "off"`},
+	{"podAnnotations", `{"scrape":"true"}`, `scrape: "true"`},
+	{"serviceAccount.create", `false`, "serviceAccountName: theirs"},
+	{"serviceAccount.name", `"theirs"`, "serviceAccountName: theirs"},
+	{"serviceAccount.annotations", `{"cloud/role":"billing"}`, "cloud/role: billing"},
+	{"networkPolicy.enabled", `false`, ""},
+	{"networkPolicy.dnsPort", `5353`, "port: 5353"},
+	{"networkPolicy.postgresPort", `6432`, "port: 6432"},
+	{"networkPolicy.httpsPort", `8443`, "port: 8443"},
+	{"networkPolicy.apiServerPort", `16443`, "port: 16443"},
+	{"networkPolicy.extraEgress", `[{"to":[{"ipBlock":{"cidr":"10.0.0.0/8"}}],"ports":[{"protocol":"TCP","port":9091}]}]`, "cidr: 10.0.0.0/8"},
+	{"migrate.enabled", `false`, ""},
+	{"migrate.existingSecret", `"owner"`, `name: "owner"`},
+	{"migrate.key", `"owner-url"`, `key: "owner-url"`},
+	{"reconcile.enabled", `true`, "name: duesday-reconcile\n"},
+	{"reconcile.schedule", `"3 * * * *"`, `schedule: "3 * * * *"`},
+}
+
+// needs are the values without which another has no effect, or no sense.
+var needs = map[string]setting{
+	"serviceAccount.create": {"serviceAccount.name", `"theirs"`},
+	"migrate.key":           {"migrate.existingSecret", `"owner"`},
+	"reconcile.schedule":    {"reconcile.enabled", `true`},
+}
+
+func TestTemplate_eachValue(t *testing.T) {
+	t.Parallel()
+	var paths []string
+	for _, o := range other {
+		paths = append(paths, o.path)
+	}
+	var documented []string
+	for _, v := range values(t) {
+		documented = append(documented, v.Path)
+	}
+	require.ElementsMatch(t, documented, paths)
+
+	usual, err := template(t)
+	require.NoError(t, err)
+	for _, o := range other {
+		t.Run(o.path, func(t *testing.T) {
+			t.Parallel()
+			settings := []setting{{o.path, o.json}}
+			if need, ok := needs[o.path]; ok {
+				settings = append(settings, need)
+			}
+			manifest, err := template(t, flags(settings)...)
+			require.NoError(t, err)
+			all := decode(t, manifest)
+			for name, pod := range pods(all) {
+				require.Empty(t, charttest.Unrestricted(pod), name)
+			}
+			require.NotEqual(t, usual, manifest)
+			if o.seen == "" { // it takes something away
+				require.Less(t, len(all), len(decode(t, usual)))
+				return
+			}
+			require.NotContains(t, usual, o.seen)
+			require.Contains(t, manifest, o.seen)
+		})
+	}
+}
+
+func TestTemplate_allValuesAtOnce(t *testing.T) {
+	t.Parallel()
+	var settings []setting
+	for _, o := range other {
+		if o.json == "false" && o.path != "serviceAccount.create" {
+			continue
+		}
+		settings = append(settings, setting{o.path, o.json})
+	}
+	all := render(t, settings...)
+	require.NotEmpty(t, all)
+	for name, pod := range pods(all) {
+		require.Empty(t, charttest.Unrestricted(pod), name)
+	}
+	for _, object := range all {
+		require.Equal(t, "billing", object.GetLabels()["team"], object.GetName())
+	}
+}
+
+// A misspelt value would be ignored in silence by the templates.
+func TestTemplate_refusesWhatItDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	for _, v := range values(t) {
+		t.Run(v.Path, func(t *testing.T) {
+			t.Parallel()
+			_, err := template(t, "--set", v.Path+"z=1")
+			require.ErrorContains(t, err, "'"+v.Path[strings.LastIndex(v.Path, ".")+1:]+"z' not allowed")
+		})
+	}
+}
+
+func TestTemplate_refusesNonsense(t *testing.T) {
+	t.Parallel()
+	for _, s := range []setting{
+		{"replicas", `0`}, {"replicas", `"two"`}, {"replicas", `1.5`}, {"replicas", `null`},
+		{"schedule", `"0 12 1 *"`}, {"schedule", `"TZ=Asia/Tokyo 0 12 1 * *"`},
+		{"timeZone", `"Local"`}, {"timeZone", `""`},
+		{"suspend", `"yes"`},
+		{"backoffLimit", `-1`}, {"successfulJobsHistoryLimit", `-1`},
+		{"terminationGracePeriodSeconds", `20`},
+		{"image.digest", `"sha256:1234"`}, {"image.pullPolicy", `"Sometimes"`},
+		{"database.existingSecret", `""`}, {"stripe.existingSecret", `""`},
+		{"billing.customers", `""`}, {"billing.keyNamespace", `"a:b"`}, {"billing.method", `"checkout"`},
+		{"billing.rate", `0`}, {"billing.workers", `0`}, {"billing.spendCapFactor", `0.5`}, {"billing.spendCapFactor", `"110%"`},
+		{"extraEnv", `{"A":"b"}`}, {"labels", `{"n":1}`},
+		{"serviceAccount.create", `false`}, // without a name
+		{"networkPolicy", `null`},
+	} {
+		t.Run(s.path+"="+s.json, func(t *testing.T) {
+			t.Parallel()
+			_, err := template(t, flags([]setting{s})...)
+			require.Error(t, err)
+			name, _, _ := strings.Cut(s.path, ".")
+			require.ErrorContains(t, err, name)
+		})
+	}
+}
