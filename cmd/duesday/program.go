@@ -103,7 +103,7 @@ Exit codes:
 	})
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(p.runCommand(), p.planCommand(), p.statusCommand(), p.reportCommand(), p.reconcileCommand(),
-		p.migrateCommand(), p.keyCommand(), p.versionCommand())
+		p.migrateCommand(), p.proxyCommand(), p.keyCommand(), p.versionCommand())
 	for _, cmd := range root.Commands() {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
