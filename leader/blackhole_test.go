@@ -14,10 +14,11 @@ import (
 // A blackHole forwards TCP until it is opened; then it swallows what either
 // side sends and keeps the connections, as a pulled cable does.
 type blackHole struct {
-	url      string
-	target   string
-	listener net.Listener
-	opened   atomic.Bool
+	url       string
+	target    string
+	listener  net.Listener
+	opened    atomic.Bool
+	swallowed atomic.Int64 // bytes
 
 	mu     sync.Mutex
 	conns  []net.Conn
@@ -78,6 +79,7 @@ func (h *blackHole) forward(to, from net.Conn) {
 	for {
 		n, err := from.Read(buffer)
 		if h.opened.Load() {
+			h.swallowed.Add(int64(n))
 			n = 0
 		}
 		if n > 0 {

@@ -96,11 +96,12 @@ func TestRelease_returnsFromABlackHole(t *testing.T) {
 	lock, err := Acquire(t.Context(), config)
 	require.NoError(t, err)
 	hole.open()
+	eventually(t, "a beat to vanish", func() bool { return hole.swallowed.Load() > 0 })
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	done := make(chan error, 1)
-	go func() { done <- lock.Release(ctx) }()
-	require.Error(t, await(t, "Release to return", done))
+	began := time.Now()
+	require.Error(t, lock.Release(ctx))
+	require.Less(t, time.Since(began), config.RenewDeadline/2)
 }
 
 func TestFresh_judgesByTheClockAlone(t *testing.T) {
@@ -113,7 +114,6 @@ func TestFresh_judgesByTheClockAlone(t *testing.T) {
 		{"just confirmed", beat, true},
 		{"in time", beat.Add(9 * time.Second), true},
 		{"frozen past the deadline", beat.Add(10 * time.Second), false},
-		{"suspended: only the wall clock went on", beat.Round(0).Add(10 * time.Second), false},
 	} {
 		ctx, cancel := context.WithCancelCause(context.Background())
 		lock := &Lock{ctx: ctx, cfg: Config{RenewDeadline: 10 * time.Second, Now: func() time.Time { return test.now }}}

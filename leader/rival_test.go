@@ -65,6 +65,23 @@ func TestAcquire_isNotLostToARunThatHasFinished(t *testing.T) {
 	require.NoError(t, await(t, "the candidate to win", results).err)
 }
 
+func TestAcquire_isNotLostToARunOfAnEarlierBackend(t *testing.T) {
+	b := setup(t)
+	holder := b.holdByHand(t, b.config)
+	// Its pid was used before, by a run that was killed.
+	b.db.Exec(t, `
+		INSERT INTO duesday.runs (command, billing_period, holder, lock_id, backend_pid, started_at)
+		VALUES ('run', '2026-10', 'killed', $1, $2, clock_timestamp() - interval '1 day')`,
+		b.config.LockID, holder.PgConn().PID())
+	config, looks := countingLooks(rivalOf(b.config))
+	results := campaignFor(t, config)
+	eventually(t, "the candidate to look often", func() bool {
+		b.db.Exec(t, `UPDATE duesday.runs SET beats = beats + 1`)
+		return looks.Load() > 20
+	})
+	require.Empty(t, results)
+}
+
 func TestAcquire_endsASessionThatHoldsTheLockByHand(t *testing.T) {
 	b := setup(t)
 	holder := b.holdByHand(t, b.config)
