@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -195,6 +196,9 @@ func (g *Gateway) takenPage(ctx context.Context, method Method, since time.Time,
 	var it pager
 	if method == MethodPaymentIntents {
 		list := g.api.PaymentIntents.List(&stripe.PaymentIntentListParams{ListParams: params, CreatedRange: created})
+		if err := isList(list.PaymentIntentList().Data, list); err != nil {
+			return nil, "", false, err
+		}
 		for list.Next() {
 			pi := list.PaymentIntent()
 			last = pi.ID
@@ -205,6 +209,9 @@ func (g *Gateway) takenPage(ctx context.Context, method Method, since time.Time,
 		it = list
 	} else {
 		list := g.api.Charges.List(&stripe.ChargeListParams{ListParams: params, CreatedRange: created})
+		if err := isList(list.ChargeList().Data, list); err != nil {
+			return nil, "", false, err
+		}
 		for list.Next() {
 			ch := list.Charge()
 			last = ch.ID
@@ -225,15 +232,25 @@ type pager interface {
 	Meta() *stripe.ListMeta
 }
 
-// hasMore is asked after the last element of a page. stripe-go's iterator just
+// isList is asked before the first element of a page. stripe-go's iterator just
 // ends on an error, and reads {} as an empty list.
-func hasMore(it pager, last string) (bool, error) {
+func isList[T any](data []*T, it pager) error {
 	if err := it.Err(); err != nil {
-		return false, err
+		return err
 	}
-	meta := it.Meta()
-	if meta.URL == "" || (meta.HasMore && last == "") {
-		return false, errors.New("the answer is not a list")
+	if data == nil || it.Meta().URL == "" || slices.Contains(data, nil) {
+		return errNotAList
 	}
-	return meta.HasMore, nil
+	return nil
+}
+
+var errNotAList = errors.New("the answer is not a list")
+
+// hasMore is asked after the last element of a page.
+func hasMore(it pager, last string) (bool, error) {
+	more := it.Meta().HasMore
+	if more && last == "" {
+		return false, errNotAList
+	}
+	return more, nil
 }

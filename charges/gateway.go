@@ -81,6 +81,9 @@ func (g *Gateway) Close() { g.http.CloseIdleConnections() }
 
 var apiKey = regexp.MustCompile(`^[sr]k_(test|live)_[A-Za-z0-9_]+$|^vk_[A-Za-z0-9_-]+$`)
 
+// secretLike is what must not be shown, wherever it was put by mistake.
+var secretLike = regexp.MustCompile(`(?i)[srv]k[_-]`)
+
 // checkStripe refuses a key and a base URL that cannot be meant together. Its
 // errors never show the key.
 func checkStripe(key, base string) error {
@@ -91,15 +94,19 @@ func checkStripe(key, base string) error {
 		return errors.New("STRIPE_API_KEY: want a secret or restricted key (sk_live_…, rk_live_…, sk_test_…, rk_test_…)")
 	}
 	u, err := url.Parse(base)
+	shown := fmt.Sprintf("%q", base)
+	if err != nil || secretLike.MatchString(base) || strings.ContainsRune(base, '@') {
+		shown = "what may hold a secret, and is not shown"
+	}
 	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
-		return fmt.Errorf("STRIPE_API_BASE: want a URL like %s, got %q", StripeAPI, base)
+		return fmt.Errorf("STRIPE_API_BASE: want a URL like %s, got %s", StripeAPI, shown)
 	}
 	if u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
 		return fmt.Errorf("STRIPE_API_BASE: want scheme and host alone, like %s", StripeAPI)
 	}
 	live := strings.Contains(key, "k_live_")
 	if live && strings.TrimSuffix(base, "/") != StripeAPI {
-		return fmt.Errorf("STRIPE_API_BASE: a live key goes to %s only, got %q; use a test key, or leave it out", StripeAPI, base)
+		return fmt.Errorf("STRIPE_API_BASE: a live key goes to %s only, got %s; use a test key, or leave it out", StripeAPI, shown)
 	}
 	return nil
 }
@@ -182,7 +189,7 @@ func (g *Gateway) Find(ctx context.Context, slot *Slot, pace func(context.Contex
 		w := &wire{}
 		page, err := g.list(withWire(ctx, w), slot, after, w)
 		if err != nil {
-			return judgeError(err, w), false, fmt.Errorf("list the customer's charges: %w", err)
+			return unsettling(judgeError(err, w)), false, fmt.Errorf("list the customer's charges: %w", err)
 		}
 		if page.found != nil {
 			return *page.found, true, nil
@@ -213,6 +220,9 @@ func (g *Gateway) list(ctx context.Context, slot *Slot, after string, w *wire) (
 	if slot.Method == MethodPaymentIntents {
 		intents := g.api.PaymentIntents.List(&stripe.PaymentIntentListParams{
 			ListParams: params, Customer: stripe.String(slot.StripeCustomerID), CreatedRange: since})
+		if err := isList(intents.PaymentIntentList().Data, intents); err != nil {
+			return listPage{}, err
+		}
 		for intents.Next() {
 			pi := intents.PaymentIntent()
 			if page.last = pi.ID; pi.Metadata[metaKey] == slot.Key {
@@ -224,6 +234,9 @@ func (g *Gateway) list(ctx context.Context, slot *Slot, after string, w *wire) (
 	} else {
 		charges := g.api.Charges.List(&stripe.ChargeListParams{
 			ListParams: params, Customer: stripe.String(slot.StripeCustomerID), CreatedRange: since})
+		if err := isList(charges.ChargeList().Data, charges); err != nil {
+			return listPage{}, err
+		}
 		for charges.Next() {
 			ch := charges.Charge()
 			if page.last = ch.ID; ch.Metadata[metaKey] == slot.Key {
