@@ -1,6 +1,7 @@
 package charges_test
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -93,7 +94,9 @@ func TestCheckSchema(t *testing.T) {
 		"schema but nothing": {`DROP SCHEMA duesday CASCADE; CREATE SCHEMA duesday`, missingSchema},
 		"no version":         {`DELETE FROM duesday.schema_migrations`, missingSchema},
 		"newer": {`INSERT INTO duesday.schema_migrations VALUES (1000, 'later')`,
-			"schema duesday is at version 1000, newer than the 1 of this binary: use a newer duesday"},
+			fmt.Sprintf("schema duesday is at version 1000, newer than the %d of this binary: use a newer duesday", charges.SchemaVersion())},
+		"older": {`DELETE FROM duesday.schema_migrations WHERE version > 1`,
+			fmt.Sprintf("schema duesday is at version 1, this binary needs %d: run `duesday migrate` first", charges.SchemaVersion())},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
