@@ -80,23 +80,27 @@ func (s *Sender) Send(ctx, inFlight context.Context, slot *Slot) Outcome {
 	pause := &jitter{policy: s.Retry, random: s.Random}
 	last := Outcome{Err: errors.New("not sent")}
 	priorOpen := slot.PriorIntent != ""
-	out, err := backoff.Retry(ctx, func() (Outcome, error) {
-		if !slot.Resendable(s.Now()) {
-			return last, backoff.Permanent(errors.New("the key's window ended while waiting"))
-		}
+	ready := func() error {
 		if err := s.Pacer.Wait(ctx); err != nil {
-			return last, backoff.Permanent(err)
+			return err
 		}
-		if err := s.MayCharge(); err != nil {
-			last.Err = err
+		if !slot.Resendable(s.Now()) {
+			return errors.New("the key's window ended while waiting")
+		}
+		return s.MayCharge()
+	}
+	out, err := backoff.Retry(ctx, func() (Outcome, error) {
+		if err := ready(); err != nil {
+			last.Err = fmt.Errorf("%w; then: %w", last.Err, err)
 			return last, backoff.Permanent(err)
 		}
 		if priorOpen {
-			last = s.Gateway.closePrior(inFlight, slot)
-			if priorOpen = last.Verdict != Refused; !priorOpen {
-				if err := s.Pacer.Wait(ctx); err != nil {
-					return last, backoff.Permanent(err)
-				}
+			closed := s.Gateway.closePrior(inFlight, slot)
+			if priorOpen = closed.Verdict != Refused; priorOpen {
+				last = closed
+			} else if err := ready(); err != nil { // that took its time
+				last.Err = fmt.Errorf("%w; then: %w", last.Err, err)
+				return last, backoff.Permanent(err)
 			}
 		}
 		if !priorOpen {
