@@ -18,6 +18,7 @@ import (
 
 	"github.com/duesday/duesday/charges"
 	"github.com/duesday/duesday/internal/exitcode"
+	"github.com/duesday/duesday/leader"
 )
 
 // program is one invocation. The end-to-end tests run it in process too.
@@ -26,6 +27,9 @@ type program struct {
 	env      func(string) (string, bool)
 	terminal bool             // err is one
 	now      func() time.Time // nil: the clock
+
+	// inCluster finds the cluster that the process runs in; nil: leader.InCluster.
+	inCluster func(namespace string) (*leader.Cluster, error)
 }
 
 func (p *program) clock() time.Time {

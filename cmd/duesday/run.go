@@ -36,6 +36,7 @@ type runFlags struct {
 	logFlags
 	dunningFlags
 	reopen      bool
+	raiseCaps   map[string]int64
 	allowFuture bool
 }
 
@@ -58,8 +59,10 @@ the others exit with 0.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	f.periodFlags.add(flags)
+	flags.Lookup("period").Usage = "billing period `YYYY-MM` (default: the month that the owning Job was scheduled for, else the one that it is now, in --time-zone)"
 	f.openingFlags.add(flags)
 	flags.BoolVar(&f.reopen, "reopen", false, "read the customers again for all who have no slot yet, or a rejected one")
+	flags.StringToInt64Var(&f.raiseCaps, "raise-cap-to", nil, "set the period's spend cap to exactly this, like `usd=49500000` in smallest units; recorded in runs")
 	flags.BoolVar(&f.allowFuture, "allow-future", false, "let --period name a month that has not begun")
 	f.dunningFlags.add(flags)
 	f.sendingFlags.add(flags)
@@ -81,12 +84,12 @@ func (p *program) bill(ctx context.Context, f runFlags) error {
 			return err
 		}
 	}
-	opening, err := f.opening(ledger.Period)
-	if err != nil {
+	if _, err := f.opening(ledger.Period); err != nil {
 		return err
 	}
-	if f.elect {
-		return usage("--leader-elect=true: this build has no Kubernetes Lease yet; say --leader-elect=false, and the advisory lock alone decides")
+	cluster, err := p.cluster(f.leaderFlags)
+	if err != nil {
+		return err
 	}
 	dunning, err := f.dunning()
 	if err != nil {
@@ -103,22 +106,30 @@ func (p *program) bill(ctx context.Context, f runFlags) error {
 	}
 
 	log := p.logger(f.format, f.debug)
+	// Last, since it asks the cluster: all else has been checked.
+	if ledger, err = p.scheduled(ctx, f, cluster, ledger, log); err != nil {
+		return p.tell(log, ledger, job.Summary{}, err)
+	}
+	opening, err := f.opening(ledger.Period)
+	if err != nil {
+		return err
+	}
 	summary, err := func() (job.Summary, error) {
 		pool, err := p.database(ctx)
 		if err != nil {
 			return job.Summary{}, err
 		}
 		defer pool.Close()
-		lock, err := leader.Acquire(ctx, f.lockConfig(url, "run", ledger, log))
+		lead, err := p.lead(ctx, f.leaderFlags, cluster, f.lockConfig(url, "run", ledger, log))
 		if err != nil {
 			return job.Summary{}, err
 		}
-		defer release(ctx, lock, log)
+		defer release(ctx, lead, log)
 		return job.Run(ctx, job.Config{
-			Ledger: ledger, Customers: f.customers, Opening: opening, Reopen: f.reopen, Dunning: dunning,
+			Ledger: ledger, Customers: f.customers, Opening: opening, Reopen: f.reopen, RaiseCaps: f.raiseCaps, Dunning: dunning,
 			Workers: f.workers, PageSize: f.pageSize(), Drain: drain, ProgressEvery: progressEvery,
 			Sender: charges.NewSender(gateway, charges.NewPacer(f.rate, time.Now)),
-			Pool:   pool, Lead: lock, Log: log,
+			Pool:   pool, Lead: lead, Log: log,
 		})
 	}()
 	return p.tell(log, ledger, summary, err)
@@ -134,19 +145,26 @@ func (p *program) gateway(workers int) (*charges.Gateway, error) {
 	})
 }
 
-func release(ctx context.Context, lock *leader.Lock, log *zap.Logger) {
-	if err := lock.Release(context.WithoutCancel(ctx)); err != nil {
-		log.Warn("cannot release the advisory lock; it ends with the session", zap.Error(err))
+func release(ctx context.Context, lead leadership, log *zap.Logger) {
+	if err := lead.Release(context.WithoutCancel(ctx)); err != nil {
+		log.Warn("cannot give the leadership back; it ends by itself", zap.Error(err))
 	}
 }
 
 // tell writes the run's last log line.
 func (p *program) tell(log *zap.Logger, ledger charges.Ledger, summary job.Summary, err error) error {
 	period := zap.String("billing_period", ledger.Period.String())
-	var held *leader.HeldError
+	var (
+		held      *leader.HeldError
+		leaseHeld *leader.LeaseHeldError
+	)
 	switch {
 	case errors.As(err, &held):
 		log.Info("another replica leads, nothing to do here", period, zap.String("leader", held.Holder))
+		return nil
+	case errors.As(err, &leaseHeld):
+		log.Info("another replica leads, nothing to do here", period, zap.String("leader", leaseHeld.Holder),
+			zap.String("lease", leaseHeld.Lease))
 		return nil
 	case err != nil:
 		if errors.Is(err, context.Canceled) {
