@@ -19,7 +19,7 @@ type Options struct {
 	// Kubeconfig names a cluster that is already there; empty: bring one up.
 	Kubeconfig string
 	// HostIP is the address by which that cluster's pods reach this machine.
-	// Empty: the first of this machine's that is not loopback.
+	// Empty: this machine's on the way to the API server.
 	HostIP string
 	// LoadCommand puts the docker archive whose path is appended on that
 	// cluster's nodes, like {"kind", "load", "image-archive"}. Empty: its nodes

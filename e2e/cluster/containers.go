@@ -78,7 +78,11 @@ func (c *Cluster) ctr(ctx context.Context, node string, stdin io.Reader, args ..
 	if _, err := exec.LookPath("docker"); err != nil {
 		return "", fmt.Errorf("node %s: %w: %w", node, ErrForeign, err)
 	}
-	return run(ctx, stdin, "docker", append([]string{"exec", "-i", node}, args...)...)
+	said, err := run(ctx, stdin, "docker", append([]string{"exec", "-i", node}, args...)...)
+	if err != nil {
+		return "", fmt.Errorf("node %s: %w: %w", node, ErrForeign, err)
+	}
+	return said, nil
 }
 
 func (c *Cluster) nodes(ctx context.Context) ([]string, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"os/exec"
 )
 
@@ -21,14 +22,25 @@ func useExisting(ctx context.Context, o Options) (*Cluster, error) {
 		return nil, err
 	}
 	if c.hostIP == "" {
-		if c.hostIP, err = firstAddress(); err != nil {
+		if c.hostIP, err = hostIP(c.rest.Host); err != nil {
 			return nil, err
 		}
 	}
 	return c, nil
 }
 
-func firstAddress() (string, error) {
+// hostIP is this machine's address on the way to the API server, or its first
+// if the server is on loopback, as kind's is.
+func hostIP(server string) (string, error) {
+	if u, err := url.Parse(server); err == nil {
+		// Nothing is sent: a UDP socket that is connected has a route.
+		if conn, err := net.Dial("udp", net.JoinHostPort(u.Hostname(), "443")); err == nil {
+			defer conn.Close()
+			if ip := conn.LocalAddr().(*net.UDPAddr).IP; !ip.IsLoopback() {
+				return ip.String(), nil
+			}
+		}
+	}
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
 		return "", err
