@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/duesday/duesday/internal/fence"
 )
 
 // ErrCap is returned by Claim if the next due does not fit under the spend cap.
@@ -38,7 +40,7 @@ type Page struct {
 // the null test costs nothing and no plan outlives the size that it was made for.
 var claimSQL = `
 	WITH fence AS MATERIALIZED (
-		SELECT ` + heldSQL(4) + ` AS held
+		SELECT ` + fence.Held("$4") + ` AS held
 	), page AS MATERIALIZED (
 		SELECT due.*
 		FROM duesday.dues AS due

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/duesday/duesday/internal/exitcode"
+	"github.com/duesday/duesday/internal/fence"
 )
 
 // ErrFenced is returned by the statements that need the period's lock when the
@@ -59,23 +60,11 @@ func (l *Ledger) State(ctx context.Context, db Querier) (PeriodState, error) {
 	return s, nil
 }
 
-// heldSQL is true on the backend that holds the lock $n (a bigint): layer 3's
-// fence. pg_locks shows a bigint key as its two halves.
-func heldSQL(n int) string {
-	return fmt.Sprintf(`EXISTS (
-		SELECT FROM pg_locks
-		WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND mode = 'ExclusiveLock'
-			AND pid = pg_backend_pid()
-			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-			AND classid = (($%[1]d::bigint >> 32) & 4294967295)::oid
-			AND objid = ($%[1]d::bigint & 4294967295)::oid)`, n)
-}
-
 func (l *Ledger) lockID() int64 { return LockID(l.Namespace, l.Period.String()) }
 
 func (l *Ledger) checkHeld(ctx context.Context, db Querier) error {
 	var held bool
-	if err := db.QueryRow(ctx, `SELECT `+heldSQL(1), l.lockID()).Scan(&held); err != nil {
+	if err := db.QueryRow(ctx, `SELECT `+fence.Held("$1"), l.lockID()).Scan(&held); err != nil {
 		return fmt.Errorf("check the period's lock: %w", err)
 	}
 	if !held {

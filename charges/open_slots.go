@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/duesday/duesday/internal/fence"
 )
 
 // slotColumns are what a Slot is read from, out of the slot and its due.
@@ -86,7 +88,7 @@ func (l *Ledger) RetryDeclined(ctx context.Context, conn *pgx.Conn, d Dunning, a
 		WITH again AS MATERIALIZED (
 			SELECT slot.customer_id
 			FROM duesday.charges AS slot
-			WHERE ` + heldSQL(5) + ` AND slot.billing_period = $1 AND slot.status = 'declined' AND slot.customer_id > $2
+			WHERE ` + fence.Held("$5") + ` AND slot.billing_period = $1 AND slot.status = 'declined' AND slot.customer_id > $2
 				AND NOT slot.needs_customer AND slot.attempt <= cardinality($4::float8[])
 				AND slot.settled_at + make_interval(secs => ($4::float8[])[slot.attempt]) <= clock_timestamp()
 				AND slot.customer_id IN ` + d.Customers.activeIDs() + `

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/duesday/duesday/internal/fence"
 )
 
 // settleSQL records a batch of results, each at the slot that still has the
@@ -88,7 +90,7 @@ func plainText(s string) string {
 func (l *Ledger) RefreshWindow(ctx context.Context, conn *pgx.Conn, slot *Slot) error {
 	refresh := `
 		UPDATE duesday.charges SET key_window_at = clock_timestamp()
-		WHERE idempotency_key = $1 AND status = 'claimed' AND ` + heldSQL(2)
+		WHERE idempotency_key = $1 AND status = 'claimed' AND ` + fence.Held("$2")
 	readAt := time.Now()
 	tag, err := conn.Exec(ctx, refresh, slot.Key, l.lockID())
 	if err != nil {
@@ -106,7 +108,7 @@ func (l *Ledger) RefreshWindow(ctx context.Context, conn *pgx.Conn, slot *Slot) 
 func (l *Ledger) SettlePeriod(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	settle := `
 		UPDATE duesday.periods AS p SET settled_at = coalesce(settled_at, clock_timestamp())
-		WHERE billing_period = $1 AND ` + heldSQL(2) + `
+		WHERE billing_period = $1 AND ` + fence.Held("$2") + `
 			AND (p.claim_cursor IS NOT NULL OR NOT EXISTS (
 				SELECT FROM duesday.dues WHERE billing_period = $1))
 			AND NOT EXISTS (

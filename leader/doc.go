@@ -14,7 +14,8 @@
 //
 // It gives no fencing. Between the server's ending a session and its process
 // noticing, a rival may lead already; so every claim must be made on the
-// lock's own connection ([Lock.Do]), in one statement with [HeldSQL].
+// lock's own connection ([Lock.Do]), in one statement with the
+// condition of package fence.
 //
 // The package knows runs, the table it beats on, and nothing else of the
 // schema. What a run does, and what became of it, is for others to write.

@@ -7,13 +7,15 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/duesday/duesday/internal/fence"
 )
 
 // The beat proves two things at once: to this process that its backend still
 // holds the lock, to others that this process lives.
 var beatSQL = `
 	UPDATE duesday.runs SET beats = beats + 1, beat_at = clock_timestamp()
-	WHERE id = $1 AND ` + HeldSQL("$2")
+	WHERE id = $1 AND ` + fence.Held("$2")
 
 // heart beats every RetryPeriod until the lock's context ends. It is the
 // Lock's one goroutine, and Release waits for it.

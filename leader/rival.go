@@ -9,6 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"go.uber.org/zap"
+
+	"github.com/duesday/duesday/internal/fence"
 )
 
 // A HeldError says that another process holds the lock and was seen alive.
@@ -113,7 +115,7 @@ func (c *candidate) try(ctx context.Context) (won bool, err error) {
 }
 
 // A run belongs to a holder only if it began on that very backend.
-var lookSQL = withLock(`
+var lookSQL = `
 	SELECT l.pid, a.backend_start, a.application_name, a.state, a.wait_event_type, r.id, r.holder, r.beats
 	FROM pg_locks l
 	LEFT JOIN pg_stat_activity a ON a.pid = l.pid
@@ -125,9 +127,9 @@ var lookSQL = withLock(`
 		ORDER BY id DESC
 		LIMIT 1
 	) r ON true
-	WHERE `+onLock+` AND l.pid IS NOT NULL
+	WHERE ` + fence.OnLock("$1") + ` AND l.pid IS NOT NULL
 	ORDER BY r.id DESC NULLS LAST, l.pid
-	LIMIT 1`, "$1")
+	LIMIT 1`
 
 // look returns nil if nobody holds the lock any more.
 func (c *candidate) look(ctx context.Context) (*sighting, error) {
@@ -172,12 +174,12 @@ func (c *candidate) judge(ctx context.Context, seen *sighting) error {
 
 // The conditions are those of the silence, in one statement with its end: the
 // pid may be another's by now, or the heart may just have beaten.
-var endSQL = withLock(`
+var endSQL = `
 	SELECT pg_terminate_backend(a.pid)
 	FROM pg_stat_activity a
 	WHERE a.pid = $2 AND a.backend_start = $3 AND a.wait_event_type = 'Client'
-		AND EXISTS (SELECT FROM pg_locks l WHERE `+onLock+` AND l.pid = a.pid)
-		AND NOT EXISTS (SELECT FROM duesday.runs WHERE id = $4 AND beats <> $5)`, "$1")
+		AND EXISTS (SELECT FROM pg_locks l WHERE ` + fence.OnLock("$1") + ` AND l.pid = a.pid)
+		AND NOT EXISTS (SELECT FROM duesday.runs WHERE id = $4 AND beats <> $5)`
 
 // end ends the session of a silent holder where the server has not: before
 // Postgres 14, or because it is no session of ours.

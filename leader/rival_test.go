@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/duesday/duesday/internal/exitcode"
+	"github.com/duesday/duesday/internal/fence"
 	"github.com/duesday/duesday/internal/pgtest"
 )
 
@@ -139,7 +140,7 @@ func TestAcquire_worksThroughAPoolerInSessionMode(t *testing.T) {
 	require.Equal(t, lock.RunID(), asHeld(t, err).RunID)
 }
 
-func TestHeldSQL_knowsEveryLockID(t *testing.T) {
+func TestFence_knowsEveryLockID(t *testing.T) {
 	b := setup(t)
 	golden := int64(0x4b8a978372b6b342)
 	require.Equal(t, golden, b.config.LockID)
@@ -152,7 +153,7 @@ func TestHeldSQL_knowsEveryLockID(t *testing.T) {
 			require.False(t, holds(t, lock, other), "holds %d, not %d", id, other)
 		}
 		var others bool
-		b.scan(t, &others, "SELECT "+HeldSQL("$1"), id)
+		b.scan(t, &others, "SELECT "+fence.Held("$1"), id)
 		require.False(t, others, "another backend does not hold it")
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap/zaptest"
 
 	"github.com/duesday/duesday/charges"
+	"github.com/duesday/duesday/internal/fence"
 	"github.com/duesday/duesday/internal/pgtest"
 )
 
@@ -134,7 +135,7 @@ func requireHeld(t *testing.T, lock *Lock) {
 func holds(t *testing.T, lock *Lock, id int64) (held bool) {
 	t.Helper()
 	require.NoError(t, lock.Do(t.Context(), func(ctx context.Context, conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, "SELECT "+HeldSQL("$1"), id).Scan(&held)
+		return conn.QueryRow(ctx, "SELECT "+fence.Held("$1"), id).Scan(&held)
 	}))
 	return held
 }

@@ -1,0 +1,27 @@
+// Package fence is the SQL with which a statement makes sure that the database
+// session it runs in holds an advisory lock. Claiming and leading must mean the
+// same lock by it, so it stands in one place.
+package fence
+
+import "strings"
+
+// OnLock is true of the row of pg_locks, named l, that says that somebody holds
+// the advisory lock whose bigint id the parameter gives, such as "$3". Postgres
+// shows the id as two halves.
+func OnLock(parameter string) string {
+	return strings.ReplaceAll(`l.locktype = 'advisory'
+		AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+		AND l.classid = (($lock::bigint >> 32) & 4294967295)::oid
+		AND l.objid = ($lock::bigint & 4294967295)::oid
+		AND l.objsubid = 1
+		AND l.granted`, "$lock", parameter)
+}
+
+// Held is the condition that the backend which evaluates it holds the lock. In
+// the WHERE clause of a claim it makes holding the lock and claiming one act:
+// should the session end in between, the claim is rolled back with it.
+func Held(parameter string) string {
+	return `EXISTS (
+		SELECT FROM pg_locks AS l WHERE ` + OnLock(parameter) + `
+		AND l.mode = 'ExclusiveLock' AND l.pid = pg_backend_pid())`
+}
