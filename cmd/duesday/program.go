@@ -166,7 +166,7 @@ func (p *program) stripeKey() (string, error) {
 }
 
 func (p *program) databaseURL() (string, error) {
-	url := p.lookup("DATABASE_URL")
+	url := strings.TrimSpace(p.lookup("DATABASE_URL"))
 	if url == "" {
 		return "", usage("DATABASE_URL: want postgres://user:password@host:5432/database, got nothing")
 	}
