@@ -20,7 +20,15 @@ func withWire(ctx context.Context, w *wire) context.Context {
 
 type wireTap struct{ next http.RoundTripper }
 
+// RoundTrip sends a POST once. net/http would send one with an idempotency key
+// again by itself when a reused connection ends without an answer: hours later,
+// in a process that was frozen, Stripe may have forgotten the key by then.
+// Without GetBody it cannot, and Sender asks first whether it still may.
 func (t wireTap) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Method == http.MethodPost {
+		req = req.Clone(req.Context())
+		req.GetBody = nil
+	}
 	res, err := t.next.RoundTrip(req)
 	if w, ok := req.Context().Value(wireKey{}).(*wire); ok && err == nil {
 		w.status, w.header = res.StatusCode, res.Header
