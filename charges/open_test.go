@@ -120,7 +120,7 @@ func TestOpen_refusesAndLeavesNothing(t *testing.T) {
 	}{
 		"repeated id": {
 			sql:  `CREATE VIEW public.clients AS SELECT * FROM duesday.customers UNION ALL SELECT * FROM duesday.customers WHERE id = 'c0002'`,
-			want: "open period 2026-10: --customers public.clients repeats an id, want one active row a customer: Key (billing_period, customer_id)=(2026-10, c0002) already exists.",
+			want: "open period 2026-10: --customers public.clients repeats an id, want one active row a customer: duesday plan shows which",
 			code: exitcode.Misconfigured,
 		},
 		"endless recursion of a function": {

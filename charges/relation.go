@@ -139,7 +139,8 @@ func relationError(r Relation, err error) error {
 	}
 	if pgErr.Code == "23505" && pgErr.ConstraintName == "dues_pkey" {
 		return exitcode.With(exitcode.Misconfigured,
-			fmt.Errorf("--customers %s repeats an id, want one active row a customer: %s", r.name, pgErr.Detail))
+			// Not with Postgres's detail: this ends in a log, and that is an id.
+			fmt.Errorf("--customers %s repeats an id, want one active row a customer: duesday plan shows which", r.name))
 	}
 	if pgErr.Code == "21000" && pgErr.Routine == "ExecOnConflictUpdate" { // a reopening's way to notice
 		return exitcode.With(exitcode.Misconfigured,
