@@ -66,8 +66,8 @@ func (v *Vault) tryReserve(ctx context.Context, c creating) (callID, *refusal, e
 				revoked_at IS NOT NULL AS revoked, superseded_by IS NOT NULL AS superseded
 			FROM duesday.vault_keys WHERE id = $1
 		), latest AS (
-			SELECT id, generation, status, fingerprint = $8 AS same,
-				status <> 'freed' AND reserved_at > clock_timestamp() - $9::text::interval AS counts
+			SELECT id, generation, status, fingerprint = $7 AS same,
+				status <> 'freed' AND reserved_at > clock_timestamp() - $8::text::interval AS counts
 			FROM duesday.vault_reservations
 			WHERE billing_period = $2 AND idempotency_key = $4
 			ORDER BY generation DESC LIMIT 1
@@ -79,7 +79,7 @@ func (v *Vault) tryReserve(ctx context.Context, c creating) (callID, *refusal, e
 			RETURNING billing_period
 		), reserved AS (
 			INSERT INTO duesday.vault_reservations (billing_period, idempotency_key, generation, fingerprint, amount, currency)
-			SELECT billing_period, $4, coalesce((SELECT generation FROM latest), 0) + 1, $8, $5, $6 FROM raised
+			SELECT billing_period, $4, coalesce((SELECT generation FROM latest), 0) + 1, $7, $5, $6 FROM raised
 			RETURNING id
 		), again AS (
 			UPDATE duesday.vault_reservations r

@@ -81,6 +81,8 @@ func newServer(h http.Handler, longest time.Duration, log *zap.Logger) *http.Ser
 		WriteTimeout:      slowClient + longest,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    32 << 10,
-		ErrorLog:          zap.NewStdLog(log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))),
+		// OPTIONS * is refused like the rest.
+		DisableGeneralOptionsHandler: true,
+		ErrorLog:                     zap.NewStdLog(log.WithOptions(zap.IncreaseLevel(zap.WarnLevel))),
 	}
 }
