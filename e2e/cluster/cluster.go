@@ -89,7 +89,11 @@ func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 
 // KubectlInput is Kubectl with something on stdin, as `apply -f -` wants it.
 func (c *Cluster) KubectlInput(ctx context.Context, input string, args ...string) (string, error) {
-	return run(ctx, strings.NewReader(input), c.kubectl, append([]string{"--kubeconfig", c.Kubeconfig}, args...)...)
+	own := []string{"--kubeconfig", c.Kubeconfig}
+	if c.local != nil {
+		own = append(own, "--cache-dir", c.local.path("kubectl"))
+	}
+	return run(ctx, strings.NewReader(input), c.kubectl, append(own, args...)...)
 }
 
 func (c *Cluster) connect() error {

@@ -42,7 +42,7 @@ func sweep() error {
 		if !abandoned(dir) {
 			continue
 		}
-		if err := errors.Join(removeCgroups(filepath.Base(dir)), os.RemoveAll(dir)); err != nil {
+		if err := remove(dir); err != nil {
 			return fmt.Errorf("clear up after %s: %w", dir, err)
 		}
 	}
@@ -58,6 +58,15 @@ func abandoned(dir string) bool {
 	}
 	defer f.Close()
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil
+}
+
+// remove removes a cluster's cgroups and then its folder, which stays if that
+// fails, so that the next sweep tries again.
+func remove(dir string) error {
+	if err := removeCgroups(filepath.Base(dir)); err != nil {
+		return err
+	}
+	return os.RemoveAll(dir)
 }
 
 // removeCgroups removes a cgroup and those below it from every hierarchy. What

@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,7 +37,6 @@ func TestMain(m *testing.M) {
 func TestClose_leavesTheMachineAsItWas(t *testing.T) {
 	_, err := ensureTools(t.Context(), os.Stderr)
 	require.NoError(t, err)
-	require.NoError(t, sweep())
 	before := lookAround(t)
 
 	start := time.Now()
@@ -45,11 +46,12 @@ func TestClose_leavesTheMachineAsItWas(t *testing.T) {
 	t.Logf("node ready after %v", time.Since(start))
 	runPause(t, c)
 
-	during := lookAround(t)
+	own := []string{c.local.name, c.local.link.name}
+	during := lookAround(t, own...)
 	require.Equal(t, before.rules, during.rules, "firewall rules")
 	require.Equal(t, before.mounts, during.mounts, "mounts")
 	require.Equal(t, before.sysctls, during.sysctls, "settings")
-	require.Len(t, during.links, len(before.links)+1)
+	require.Equal(t, append(before.links, own[1]), during.links, "interfaces")
 	require.Greater(t, len(during.cgroups), len(before.cgroups), "without the pod's cgroups the test proves little")
 	processes := processesOf(t, c.local.process.Process.Pid)
 	require.Greater(t, len(processes()), len(built))
@@ -58,14 +60,13 @@ func TestClose_leavesTheMachineAsItWas(t *testing.T) {
 	require.NoError(t, c.Close())
 	t.Logf("gone after %v", time.Since(start))
 	require.Empty(t, processes())
-	require.Equal(t, before, lookAround(t))
+	require.Equal(t, before, lookAround(t, own...))
 	require.NoError(t, c.Close())
 }
 
 func TestStart_clearsUpAfterAKilledProcess(t *testing.T) {
 	_, err := ensureTools(t.Context(), os.Stderr)
 	require.NoError(t, err)
-	require.NoError(t, sweep())
 	before := lookAround(t)
 
 	holder := exec.Command(os.Args[0])
@@ -92,9 +93,9 @@ func TestStart_clearsUpAfterAKilledProcess(t *testing.T) {
 		_, err := net.InterfaceByName(link)
 		return len(processes()) == 0 && err != nil
 	}, 20*time.Second, 50*time.Millisecond, "what the killed process started must die with it")
-	require.NotEqual(t, before, lookAround(t), "without leftovers the test proves nothing")
+	require.NotEqual(t, before, lookAround(t, name, link), "without leftovers the test proves nothing")
 	require.NoError(t, sweep())
-	require.Equal(t, before, lookAround(t))
+	require.Equal(t, before, lookAround(t, name, link))
 }
 
 func runPause(t *testing.T, c *Cluster) {
@@ -119,8 +120,17 @@ type machine struct {
 	sysctls                 map[string]string
 }
 
-func lookAround(t *testing.T) machine {
+// lookAround leaves out what is a cluster's whose name and interface are not
+// given: other tests may run beside this one.
+func lookAround(t *testing.T, own ...string) machine {
 	m := machine{sysctls: map[string]string{}}
+	add := func(to *[]string, paths ...string) {
+		for _, path := range paths {
+			if name := filepath.Base(path); !strings.HasPrefix(name, "duesday") || slices.Contains(own, name) {
+				*to = append(*to, path)
+			}
+		}
+	}
 	var err error
 	for _, command := range []string{"iptables-save", "ip6tables-save"} {
 		rules, err := run(t.Context(), nil, command)
@@ -133,17 +143,18 @@ func lookAround(t *testing.T) machine {
 	links, err := net.Interfaces()
 	require.NoError(t, err)
 	for _, l := range links {
-		m.links = append(m.links, l.Name)
+		add(&m.links, l.Name)
 	}
-	m.folders, err = filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
+	folders, err := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*"))
 	require.NoError(t, err)
+	add(&m.folders, folders...)
 	// What others on the machine make meanwhile is below their own cgroups.
 	for _, pattern := range []string{"/sys/fs/cgroup/*/*", "/sys/fs/cgroup/*"} {
 		paths, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		for _, path := range paths {
 			if info, err := os.Stat(path); err == nil && info.IsDir() {
-				m.cgroups = append(m.cgroups, path)
+				add(&m.cgroups, path)
 			}
 		}
 	}

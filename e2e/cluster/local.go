@@ -269,7 +269,7 @@ func (l *local) close() error {
 			// with it end all others. Wait returns when they have.
 			l.process.Wait()
 		}
-		l.closed = errors.Join(l.link.remove(), removeCgroups(l.name), os.RemoveAll(l.dir), l.lock.Close())
+		l.closed = errors.Join(l.link.remove(), remove(l.dir), l.lock.Close())
 	})
 	return l.closed
 }

@@ -40,6 +40,7 @@ func (l *local) program(name string) *node.Program {
 			"--use-service-account-credentials", "--service-account-private-key-file=" + l.path("sa.key"),
 			"--root-ca-file=" + l.path("ca.crt"), "--leader-elect=false",
 			"--controllers=*,-nodeipam,-node-route-controller,-service-lb-controller",
+			"--flex-volume-plugin-dir=" + state + "/volume-plugins",
 		}
 	case "kube-scheduler":
 		p.Args = []string{
