@@ -22,9 +22,9 @@ func main() {
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	go func() {
 		<-signals
-		cancel(job.ErrStopped)
 		// A second signal means now.
 		signal.Stop(signals)
+		cancel(job.ErrStopped)
 	}()
 	p := program{
 		out:      os.Stdout,
