@@ -23,6 +23,7 @@ const (
 	testPeriod    = "2026-10"
 	testNamespace = "monthly-billing"
 	testKey       = "rk_test_51Nx7mQ2eZvKYlo2C"
+	lockID        = "5443329690451751746" // of the period and namespace above
 )
 
 // bundle is a team's world: its database, and a Stripe.
@@ -60,7 +61,7 @@ var (
 // run starts a run of the period. Flags given later win.
 func (b *bundle) run(t testing.TB, flags ...string) *process {
 	t.Helper()
-	args := append([]string{"run", "--leader-elect=false", "--period=" + testPeriod, "--rate=1000", "--workers=8"}, longLease...)
+	args := append([]string{"run", "--leader-elect=false", "--period=" + testPeriod, "--allow-future", "--rate=1000", "--workers=8"}, longLease...)
 	return start(t, b.env, append(args, flags...)...)
 }
 
@@ -130,6 +131,14 @@ func (b *bundle) count(t testing.TB, sql string, args ...any) (n int) {
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	require.Eventually(t, is, patience, 20*time.Millisecond, "waited in vain for "+what)
+}
+
+// awaitBlocked waits for a session that waits for an advisory lock.
+func (b *bundle) awaitBlocked(t testing.TB) {
+	t.Helper()
+	eventually(t, "a session to wait for the test's lock", func() bool {
+		return b.count(t, `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory' AND datname = current_database()`) == 1
+	})
 }
 
 // statuses is what the ledger says of every slot.

@@ -60,7 +60,7 @@ func TestRun_threeAtOnceWithOneKilledChargeEachCustomerOnce(t *testing.T) {
 			once.Do(func() { close(reached) })
 			select {
 			case <-killed:
-			case <-time.After(patience):
+			case <-t.Context().Done():
 			}
 		}
 	})
@@ -101,7 +101,12 @@ func TestRun_threeAtOnceWithoutTroubleLeaveOneLeader(t *testing.T) {
 	customers := payers(60)
 	b.add(t, customers...)
 	gate := make(chan struct{})
-	b.sim.OnRequest(func(stripesim.Request) { <-gate })
+	b.sim.OnRequest(func(stripesim.Request) {
+		select {
+		case <-gate:
+		case <-t.Context().Done():
+		}
+	})
 	ps := []*process{b.run(t), b.run(t), b.run(t)}
 	leading := leaderOf(t, ps...)
 	for i, p := range ps {
@@ -149,7 +154,10 @@ func TestRun_killedBetweenChargeAndSettlementIsFinishedByTheNext(t *testing.T) {
 	b.sim.OnCommit(func(stripesim.Charge) {
 		once.Do(func() {
 			close(committed)
-			<-dead
+			select {
+			case <-dead:
+			case <-t.Context().Done():
+			}
 		})
 	})
 	p := b.run(t, "--workers=1")
@@ -182,7 +190,10 @@ func TestRun_killedAgainAndAgainStillChargesEachOnce(t *testing.T) {
 		if die {
 			dead := make(chan struct{})
 			doom <- dead
-			<-dead
+			select {
+			case <-dead:
+			case <-t.Context().Done():
+			}
 		}
 	})
 	deaths := 0
@@ -224,9 +235,7 @@ func TestRun_killedWhileOpeningOpensAfresh(t *testing.T) {
 	require.NoError(t, err)
 
 	p := b.run(t, "--customers=slow")
-	eventually(t, "the opening to wait", func() bool {
-		return b.count(t, `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'advisory' AND datname = current_database()`) == 1
-	})
+	b.awaitBlocked(t)
 	p.signal(t, syscall.SIGKILL)
 	_, err = conn.Exec(b.ctx, `SELECT pg_advisory_unlock(42)`)
 	require.NoError(t, err)

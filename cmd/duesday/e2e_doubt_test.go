@@ -408,7 +408,7 @@ func TestRun_refusesAMonthThatHasNotBegun(t *testing.T) {
 	b := setup(t, stripesim.Options{})
 	b.add(t, payers(1)...)
 	future := time.Now().UTC().AddDate(0, 2, 0).Format("2006-01")
-	p := b.run(t, "--period="+future)
+	p := b.run(t, "--period="+future, "--allow-future=false")
 	p.requireExit(t, 2)
 	require.Contains(t, p.err.String(), "--period "+future+" has not begun, it is ")
 	require.Contains(t, p.err.String(), "say --allow-future if that is meant")

@@ -90,16 +90,6 @@ func (p *process) logs(t testing.TB, message string) []map[string]any {
 	return found
 }
 
-// lastLog is the one event that tells how a run ended.
-func (p *process) lastLog(t testing.TB) map[string]any {
-	t.Helper()
-	lines := strings.Split(strings.TrimSpace(p.err.String()), "\n")
-	var event map[string]any
-	// The release of the lock may be logged after.
-	require.NoError(t, json.Unmarshal([]byte(lines[len(lines)-1]), &event), lines[len(lines)-1])
-	return event
-}
-
 // awaitLog waits until stderr has the message.
 func (p *process) awaitLog(t testing.TB, message string) {
 	t.Helper()
@@ -121,8 +111,7 @@ func (p *process) awaitLog(t testing.TB, message string) {
 	}
 }
 
-// frozen reports whether a stopped process has stopped: the signal takes effect
-// a moment after it was sent.
+// freeze stops the process and waits until it stands still.
 func (p *process) freeze(t testing.TB) {
 	t.Helper()
 	p.signal(t, syscall.SIGSTOP)
@@ -177,4 +166,21 @@ func await[T any](t testing.TB, what string, c <-chan T) T {
 		require.Fail(t, "waited in vain for "+what)
 		panic("unreachable")
 	}
+}
+
+// lastError is the error of the event "run ended".
+func (p *process) lastError(t testing.TB) string {
+	t.Helper()
+	ended := p.logs(t, "run ended")
+	require.Len(t, ended, 1, tail(p.err.String()))
+	require.EqualValues(t, p.exit(t), ended[0]["exit_code"])
+	return ended[0]["error"].(string)
+}
+
+// counts are what the last event says that the run did.
+func (p *process) counts(t testing.TB) map[string]any {
+	t.Helper()
+	ended := append(p.logs(t, "run ended"), p.logs(t, "period settled")...)
+	require.Len(t, ended, 1, tail(p.err.String()))
+	return ended[0]["this_run"].(map[string]any)
 }
