@@ -81,8 +81,8 @@ type witness struct {
 	won   chan struct{}
 
 	leading       bool
-	wrote         bool   // or tried to
-	last          []byte // the record when it was last seen
+	wrote         bool // or tried to
+	rival         rival
 	reads, writes streak
 	verdict       error // why the campaign ended
 }
@@ -104,13 +104,34 @@ func (w *witness) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, 
 	case w.leading && holder != w.Identity():
 		w.lease.lose(fmt.Errorf("taken by %q", holder))
 		return nil, nil, errElectionOver
-	// That there is a record proves nothing: its holder may be dead.
-	case !w.leading && w.last != nil && !bytes.Equal(w.last, raw) && holder != "" && holder != w.Identity():
+	case !w.leading && w.rival.provesLife(holder, raw) && holder != "" && holder != w.Identity():
 		w.end(&LeaseHeldError{Holder: holder, Lease: w.Describe()})
 		return nil, nil, errElectionOver
 	}
-	w.last = raw
 	return record, raw, nil
+}
+
+// A rival is whoever holds the Lease, as a candidate sees it.
+type rival struct {
+	record []byte // when it was last seen
+	holder string
+	writes int // by this holder, since the first look
+}
+
+// provesLife takes what was seen, and reports whether its holder wrote while
+// we looked. That there is a record proves nothing, for its holder may be dead.
+// Nor does one write: it may have been on its way for long. The next one can
+// only have been sent after that.
+func (r *rival) provesLife(holder string, record []byte) bool {
+	switch {
+	case r.record == nil || bytes.Equal(r.record, record):
+	case holder == r.holder:
+		r.writes++
+	default:
+		r.writes = 1
+	}
+	r.record, r.holder = record, holder
+	return r.writes >= 2
 }
 
 // Create is what the elector does about a missing Lease. No Role can limit that

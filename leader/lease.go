@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
@@ -106,8 +107,8 @@ type Lease struct {
 }
 
 // AcquireLease campaigns for the Lease, once. It returns a *LeaseHeldError only
-// after it has seen another holder write the record, and otherwise waits out
-// the record's own duration. An API that does not answer, or refuses, for
+// after it has seen another holder write the record twice, and otherwise waits
+// out the record's own duration. An API that does not answer, or refuses, for
 // RenewDeadline is an error: with exit code 2 if the Lease is not there or the
 // service account may not use it, else 1.
 //
@@ -134,7 +135,7 @@ func AcquireLease(ctx context.Context, cfg LeaseConfig) (*Lease, error) {
 	case <-ctx.Done():
 	}
 	l.endElector()
-	defer l.http.CloseIdleConnections()
+	defer utilnet.CloseIdleConnectionsFor(l.http.Transport)
 	if w.wrote {
 		// The record may name us without our knowing; nobody should wait for us.
 		if err := l.clear(context.WithoutCancel(ctx)); err != nil {
@@ -189,7 +190,7 @@ func (l *Lease) Release(ctx context.Context) error {
 		l.cancel(errLeaseReleased)
 		l.endElector()
 		l.watchdog.Stop()
-		defer l.http.CloseIdleConnections()
+		defer utilnet.CloseIdleConnectionsFor(l.http.Transport)
 		l.released = l.clear(ctx)
 	})
 	return l.released

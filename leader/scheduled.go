@@ -7,6 +7,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	batchclient "k8s.io/client-go/kubernetes/typed/batch/v1"
 
 	"github.com/duesday/duesday/internal/exitcode"
@@ -25,7 +26,7 @@ func (c *Cluster) ScheduledTime(ctx context.Context, job string, patience, retry
 	if err != nil {
 		return at, false, err
 	}
-	defer client.CloseIdleConnections()
+	defer utilnet.CloseIdleConnectionsFor(client.Transport)
 	batch, err := batchclient.NewForConfigAndClient(config, client)
 	if err != nil {
 		return at, false, exitcode.With(exitcode.Misconfigured, fmt.Errorf("make a Kubernetes client: %w", err))

@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"path"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -24,6 +25,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 )
 
@@ -90,9 +92,10 @@ func newServer(url string) *Server {
 func (s *Server) serve(listener net.Listener) (end func()) {
 	var requests sync.WaitGroup
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		requests.Add(1)
-		defer requests.Done()
-		s.answer(w, r)
+		if s.enter(&requests) {
+			defer requests.Done()
+			s.answer(w, r)
+		}
 	})}
 	served := make(chan struct{})
 	go func() {
@@ -100,10 +103,25 @@ func (s *Server) serve(listener net.Listener) (end func()) {
 		_ = server.Serve(listener) // ends with ErrServerClosed
 	}()
 	return func() {
+		s.mu.Lock()
 		close(s.closed)
+		s.mu.Unlock()
 		_ = server.Close()
 		<-served
 		requests.Wait()
+	}
+}
+
+// enter adds a request, unless the server has been closed.
+func (s *Server) enter(requests *sync.WaitGroup) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.closed:
+		return false
+	default:
+		requests.Add(1)
+		return true
 	}
 }
 
@@ -231,10 +249,12 @@ func (s *Server) wait(ctx context.Context, d time.Duration) bool {
 func (s *Server) execute(r *http.Request, body []byte) (any, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var group, version, namespace, resource, name string
-	if _, err := fmt.Sscanf(spaced(r.URL.Path), "apis %s %s namespaces %s %s %s", &group, &version, &namespace, &resource, &name); err != nil {
-		return nil, s.deny(r, leases, "")
+	// /apis/GROUP/VERSION/namespaces/NAMESPACE/RESOURCE/NAME
+	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	if len(parts) != 7 || parts[0] != "apis" || parts[3] != "namespaces" {
+		return nil, s.deny(r, schema.GroupResource{}, "")
 	}
+	group, version, namespace, resource, name := parts[1], parts[2], parts[4], parts[5], parts[6]
 	key := path.Join(namespace, name)
 	switch r.Method + " " + group + " " + version + " " + resource {
 	case "GET coordination.k8s.io v1 leases":
@@ -253,16 +273,6 @@ func (s *Server) execute(r *http.Request, body []byte) (any, error) {
 	return nil, s.deny(r, schema.GroupResource{Group: group, Resource: resource}, name)
 }
 
-func spaced(p string) string {
-	out := []byte(p)
-	for i, c := range out {
-		if c == '/' {
-			out[i] = ' '
-		}
-	}
-	return string(out)
-}
-
 func (s *Server) deny(r *http.Request, resource schema.GroupResource, name string) error {
 	s.denied = append(s.denied, r.Method+" "+r.URL.Path)
 	return apierrors.NewForbidden(resource, name, fmt.Errorf("the Role does not allow it"))
@@ -271,10 +281,16 @@ func (s *Server) deny(r *http.Request, resource schema.GroupResource, name strin
 // update refuses what the API server refuses: a Lease has no unconditional
 // update.
 func (s *Server) update(key, name string, body []byte) (any, error) {
-	var lease coordinationv1.Lease
-	if err := json.Unmarshal(body, &lease); err != nil {
+	// Protobuf, as client-go prefers, or JSON.
+	object, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
+	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
+	lease, ok := object.(*coordinationv1.Lease)
+	if !ok {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("want a Lease, got %T", object))
+	}
+	lease.TypeMeta = metav1.TypeMeta{APIVersion: coordinationv1.SchemeGroupVersion.String(), Kind: "Lease"}
 	stored := s.leases[key]
 	switch {
 	case stored == nil:
@@ -286,6 +302,6 @@ func (s *Server) update(key, name string, body []byte) (any, error) {
 	}
 	s.version++
 	lease.ResourceVersion = strconv.Itoa(s.version)
-	s.leases[key] = &lease
+	s.leases[key] = lease
 	return lease.DeepCopy(), nil
 }
