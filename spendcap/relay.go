@@ -105,7 +105,7 @@ func (p *Proxy) settle(via *passage, o outcome) {
 		zap.Int("http_status", o.status), zap.String("request_id", o.requestID),
 	}
 	p.counts.outcome(o.word)
-	odd, err := p.vault.settle(ctx, via.call, o)
+	odd, err := p.vault.settle(ctx, via.creating, via.call, o)
 	switch {
 	case err != nil:
 		p.log.Error("a charge's outcome was not written down; its amount stays reserved", append(fields, zap.Error(err))...)

@@ -155,16 +155,24 @@ func TestProxy_answersThatAreNotStripesAreDoubt(t *testing.T) {
 			w.Header().Set("Content-Encoding", "gzip")
 			_, _ = io.WriteString(w, chargeJSON)
 		},
-		"another object":   func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"object":"refund","id":"re_1","amount":1000,"currency":"usd"}`) },
-		"another currency": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strings.Replace(chargeJSON, "usd", "eur", 1)) },
-		"no id":            func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strings.Replace(chargeJSON, "ch_1", "", 1)) },
-		"no body":          func(http.ResponseWriter, *http.Request) {},
-		"a gateway's 403":  func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>forbidden</html>", 403) },
-		"a gateway's 404":  func(w http.ResponseWriter, _ *http.Request) { http.Error(w, `{"error":"not found"}`, 404) },
-		"a 408":            func(w http.ResponseWriter, _ *http.Request) { http.Error(w, `{"error":{"type":"x"}}`, 408) },
-		"a redirect":       func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/v1/elsewhere", 307) },
-		"a 201":            func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201); _, _ = io.WriteString(w, chargeJSON) },
-		"a huge answer":    func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, chargeJSON+strings.Repeat(" ", maxAnswer)) },
+		"another object": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `{"object":"refund","id":"re_1","amount":1000,"currency":"usd"}`)
+		},
+		"another currency": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, strings.Replace(chargeJSON, "usd", "eur", 1))
+		},
+		"no id": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, strings.Replace(chargeJSON, "ch_1", "", 1))
+		},
+		"no body":         func(http.ResponseWriter, *http.Request) {},
+		"a gateway's 403": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>forbidden</html>", 403) },
+		"a gateway's 404": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, `{"error":"not found"}`, 404) },
+		"a 408":           func(w http.ResponseWriter, _ *http.Request) { http.Error(w, `{"error":{"type":"x"}}`, 408) },
+		"a redirect":      func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/v1/elsewhere", 307) },
+		"a 201":           func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201); _, _ = io.WriteString(w, chargeJSON) },
+		"a huge answer": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, chargeJSON+strings.Repeat(" ", maxAnswer))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

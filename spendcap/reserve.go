@@ -29,6 +29,29 @@ type creating struct {
 // callID is the number of a call in the audit trail.
 type callID int64
 
+// onKey runs a statement that returns one row, alone with the idempotency key:
+// the lock comes first, so the statement sees all that others did to the key.
+// Both go to the server at once, in one transaction.
+//
+// The lock comes before the limit's row, too: one that held the row and waited
+// for another's change of the same key would wait for ever.
+func (v *Vault) onKey(ctx context.Context, lock string, c creating, sql string, args []any, into ...any) error {
+	var batch pgx.Batch
+	batch.Queue(lock, c.period+" "+c.idempotencyKey)
+	batch.Queue(sql, args...)
+	results := v.pool.SendBatch(ctx, &batch)
+	_, lockErr := results.Exec()
+	if lockErr != nil {
+		return errors.Join(lockErr, results.Close())
+	}
+	if err := results.QueryRow().Scan(into...); err != nil {
+		_ = results.Close() // says the same
+		return err
+	}
+	// Only now it is committed.
+	return results.Close()
+}
+
 // reserve makes sure that the call's amount is reserved, and writes the call
 // down. Without a refusal the request may be forwarded, and then settle must be
 // called with what became of it; whoever dies in between leaves the amount
@@ -36,56 +59,37 @@ type callID int64
 //
 // A new key reserves its amount. A key that is known costs nothing for 23 hours
 // by the database's clock; after that, or when its reservation was freed, it
-// reserves anew.
+// reserves anew. The limit's row is raised only while the sum fits: two at once
+// queue for the row, and the second looks at what the first left.
 func (v *Vault) reserve(ctx context.Context, c creating) (callID, *refusal, error) {
-	// Only a rival with the same idempotency key makes a try fail: the next
-	// one sees what the rival did.
-	const tries = 10
-	for range tries {
-		id, refused, err := v.tryReserve(ctx, c)
-		if constraint(err) == "vault_reservations_once" {
-			continue
-		}
-		if err != nil || refused != nil || id != 0 {
-			return id, refused, err
-		}
-	}
-	return 0, nil, fmt.Errorf("reserve: an idempotency key is used by too many at once")
-}
-
-// tryReserve returns nothing at all if another with the same key was quicker.
-//
-// It is one statement. The limit's row is raised only while the sum fits: two
-// at once queue for the row, and the second looks at what the first left. Two
-// with the same key, of which neither sees the other, both raise it, and the
-// unique generation fails the second as a whole.
-func (v *Vault) tryReserve(ctx context.Context, c creating) (callID, *refusal, error) {
+	const lock = `
+		SELECT pg_advisory_xact_lock(hashtextextended($1, 0))`
 	const reserve = `
 		WITH vault_key AS (
 			SELECT revoked_at IS NULL AND expires_at > clock_timestamp() AS good,
 				revoked_at IS NOT NULL AS revoked, superseded_by IS NOT NULL AS superseded
-			FROM duesday.vault_keys WHERE id = $1
+			FROM duesday.vault_keys WHERE id = $3
 		), latest AS (
 			SELECT id, generation, status, fingerprint = $7 AS same,
 				status <> 'freed' AND reserved_at > clock_timestamp() - $8::text::interval AS counts
 			FROM duesday.vault_reservations
-			WHERE billing_period = $2 AND idempotency_key = $4
+			WHERE billing_period = $1 AND idempotency_key = $2
 			ORDER BY generation DESC LIMIT 1
 		), raised AS (
 			UPDATE duesday.vault_limits SET reserved = reserved + $5
-			WHERE billing_period = $2 AND currency = $6 AND reserved + $5 <= max_amount
+			WHERE billing_period = $1 AND currency = $6 AND reserved + $5 <= max_amount
 				AND (SELECT good FROM vault_key)
 				AND NOT EXISTS (SELECT FROM latest WHERE counts OR NOT same)
 			RETURNING billing_period
 		), reserved AS (
 			INSERT INTO duesday.vault_reservations (billing_period, idempotency_key, generation, fingerprint, amount, currency)
-			SELECT billing_period, $4, coalesce((SELECT generation FROM latest), 0) + 1, $7, $5, $6 FROM raised
+			SELECT billing_period, $2, coalesce((SELECT generation FROM latest), 0) + 1, $7, $5, $6 FROM raised
 			RETURNING id
 		), again AS (
 			UPDATE duesday.vault_reservations r
 			SET open_sends = open_sends + 1, sent_at = clock_timestamp()
 			FROM latest
-			WHERE r.id = latest.id AND latest.counts AND latest.same AND r.status = latest.status
+			WHERE r.id = latest.id AND latest.counts AND latest.same
 				AND (SELECT good FROM vault_key)
 			RETURNING r.id
 		), verdict AS (
@@ -96,15 +100,14 @@ func (v *Vault) tryReserve(ctx context.Context, c creating) (callID, *refusal, e
 				WHEN NOT (SELECT good FROM vault_key) THEN 'expired'
 				WHEN NOT (SELECT same FROM latest) THEN 'reused'
 				WHEN EXISTS (SELECT FROM reserved) OR EXISTS (SELECT FROM again) THEN 'forwarded'
-				WHEN (SELECT counts FROM latest) THEN 'again'
 				ELSE 'capped'
 			END AS word
 		), call AS (
 			INSERT INTO duesday.vault_calls (vault_key_id, billing_period, endpoint, idempotency_key, amount, currency,
 				reservation_id, outcome, finished_at)
-			SELECT $1, $2, $3, $4, $5, $6, reservation,
+			SELECT $3, $1, $4, $2, $5, $6, reservation,
 				CASE WHEN word <> 'forwarded' THEN word END, CASE WHEN word <> 'forwarded' THEN clock_timestamp() END
-			FROM verdict WHERE word NOT IN ('again', 'unknown')
+			FROM verdict WHERE word <> 'unknown'
 			RETURNING id
 		)
 		SELECT word, coalesce((SELECT id FROM call), 0) FROM verdict`
@@ -112,16 +115,14 @@ func (v *Vault) tryReserve(ctx context.Context, c creating) (callID, *refusal, e
 		word string
 		id   callID
 	)
-	err := v.pool.QueryRow(ctx, reserve, c.vaultKey, c.period, string(c.endpoint), c.idempotencyKey,
-		c.amount, c.currency, c.fingerprint, keyWindow).Scan(&word, &id)
+	err := v.onKey(ctx, lock, c, reserve, []any{c.period, c.idempotencyKey, c.vaultKey, string(c.endpoint),
+		c.amount, c.currency, c.fingerprint, keyWindow}, &word, &id)
 	if err != nil {
 		return 0, nil, fmt.Errorf("reserve: %w", err)
 	}
 	switch word {
 	case "forwarded":
 		return id, nil, nil
-	case "again":
-		return 0, nil, nil
 	case "capped":
 		return 0, &refusal{http.StatusPaymentRequired, typeInvalid, codeCap, "", fmt.Sprintf(
 			"The spend cap of billing period %s in %s is reached: this charge was not sent to Stripe.", c.period, c.currency)}, nil
@@ -188,11 +189,11 @@ func (v *Vault) refused(ctx context.Context, c creating, outcome string) error {
 // odd reports what cannot be by Stripe's rules: a charge under a key that was
 // known to have charged nothing, or of another amount. It is counted as far as
 // the limit lets it.
-func (v *Vault) settle(ctx context.Context, id callID, o outcome) (odd bool, err error) {
+func (v *Vault) settle(ctx context.Context, c creating, id callID, o outcome) (odd bool, err error) {
+	const lock = `
+		SELECT pg_advisory_xact_lock(hashtextextended($1, 0)), set_config('synchronous_commit', 'off', true)`
 	const settle = `
-		WITH quick AS MATERIALIZED (
-			SELECT set_config('synchronous_commit', 'off', true) AS setting
-		), call AS (
+		WITH call AS (
 			UPDATE duesday.vault_calls
 			SET outcome = $2, http_status = nullif($3::integer, 0), request_id = nullif($4, ''), finished_at = clock_timestamp()
 			WHERE id = $1 AND finished_at IS NULL
@@ -225,8 +226,8 @@ func (v *Vault) settle(ctx context.Context, id callID, o outcome) (odd bool, err
 			FROM moved
 			WHERE l.billing_period = moved.billing_period AND l.currency = moved.currency AND moved.delta <> 0
 		)
-		SELECT coalesce((SELECT delta <> 0 FROM moved), false) AND $2 = 'spent' FROM quick`
-	err = v.pool.QueryRow(ctx, settle, id, string(o.word), o.status, o.requestID, o.amount, o.chargeID).Scan(&odd)
+		SELECT coalesce((SELECT delta <> 0 FROM moved), false) AND $2 = 'spent'`
+	err = v.onKey(ctx, lock, c, settle, []any{id, string(o.word), o.status, o.requestID, o.amount, o.chargeID}, &odd)
 	if err != nil {
 		return false, fmt.Errorf("settle: %w", err)
 	}

@@ -237,13 +237,39 @@ func TestVault_whatSettlesWhat(t *testing.T) {
 			}
 			anyOdd := false
 			for _, s := range tc.steps {
-				odd, err := b.vault.settle(t.Context(), calls[s.call], s.with)
+				odd, err := b.vault.settle(t.Context(), c, calls[s.call], s.with)
 				require.NoError(t, err)
 				anyOdd = anyOdd || odd
 			}
 			require.Equal(t, tc.odd, anyOdd, "odd")
 			b.requireReserved(t, tc.reserved, tc.held)
 		})
+	}
+}
+
+// A key that fills the cap is not refused for its own reservation.
+func TestVault_sendsOfOneKeyAtOnceShareAReservation(t *testing.T) {
+	t.Parallel()
+	b := setup(t, options{caps: map[string]int64{"usd": 500}})
+	vaults := []*Vault{b.vault, NewVault(newPool(t, b.db, 8))}
+	for round := range 20 {
+		var g errgroup.Group
+		for i := range 16 {
+			g.Go(func() error {
+				_, refused, err := vaults[i%2].reserve(context.Background(), creating{
+					vaultKey: b.key.ID, period: testPeriod, endpoint: CreateCharge, idempotencyKey: fmt.Sprint("k", round),
+					amount: 500, currency: "usd", fingerprint: make([]byte, 32),
+				})
+				if refused != nil {
+					return fmt.Errorf("refused: %s", refused.message)
+				}
+				return err
+			})
+		}
+		require.NoError(t, g.Wait())
+		b.requireReserved(t, 500, 500)
+		b.exec(t, `DELETE FROM duesday.vault_reservations`)
+		b.exec(t, `UPDATE duesday.vault_limits SET reserved = 0`)
 	}
 }
 
@@ -262,10 +288,11 @@ func TestVault_manyAtOnceNeverPassTheCap(t *testing.T) {
 			vault := vaults[worker%3]
 			for range 40 {
 				n := random.IntN(200)
-				id, refused, err := vault.reserve(context.Background(), creating{
+				c := creating{
 					vaultKey: b.key.ID, period: testPeriod, endpoint: CreateCharge, idempotencyKey: fmt.Sprint("k", n),
 					amount: int64(1 + n*7%500), currency: "usd", fingerprint: make([]byte, 32),
-				})
+				}
+				id, refused, err := vault.reserve(context.Background(), c)
 				if err != nil {
 					return err
 				}
@@ -277,8 +304,8 @@ func TestVault_manyAtOnceNeverPassTheCap(t *testing.T) {
 				if n%2 == 1 {
 					words = []word{void, nothing, doubt}
 				}
-				o := outcome{word: words[random.IntN(len(words))], amount: int64(1 + n*7%500), chargeID: "ch"}
-				if _, err := vault.settle(context.Background(), id, o); err != nil {
+				o := outcome{word: words[random.IntN(len(words))], amount: c.amount, chargeID: "ch"}
+				if _, err := vault.settle(context.Background(), c, id, o); err != nil {
 					return err
 				}
 			}
