@@ -28,9 +28,11 @@ const StripeAPI = "https://api.stripe.com"
 
 // GatewayConfig says how to reach Stripe.
 type GatewayConfig struct {
-	APIKey  string
-	BaseURL string // empty: StripeAPI
-	Workers int    // connections kept, and at most opened
+	APIKey string // empty with KeyLater
+	// KeyLater: the key comes by UseKey, before the first request.
+	KeyLater bool
+	BaseURL  string // empty: StripeAPI
+	Workers  int    // connections kept, and at most opened
 	// Timeout bounds one request. A charge may take Stripe long; a request that
 	// is given up is a charge in doubt.
 	Timeout time.Duration
@@ -39,8 +41,10 @@ type GatewayConfig struct {
 // Gateway sends slots to Stripe, each request once: retrying is Sender's. It
 // may be used by many goroutines.
 type Gateway struct {
-	api  *client.API
-	http *http.Transport
+	api      *client.API
+	backends *stripe.Backends
+	base     string
+	http     *http.Transport
 }
 
 // NewGateway checks the configuration, and sends nothing. Errors exit with 2.
@@ -49,8 +53,10 @@ func NewGateway(cfg GatewayConfig) (*Gateway, error) {
 	if base == "" {
 		base = StripeAPI
 	}
-	if err := checkStripe(cfg.APIKey, base); err != nil {
-		return nil, exitcode.With(exitcode.Misconfigured, err)
+	if !cfg.KeyLater {
+		if err := checkStripe(cfg.APIKey, base); err != nil {
+			return nil, exitcode.With(exitcode.Misconfigured, err)
+		}
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	// The default keeps two connections a host and opens the others anew each
@@ -70,10 +76,23 @@ func NewGateway(cfg GatewayConfig) (*Gateway, error) {
 		MaxNetworkRetries: stripe.Int64(0),
 		EnableTelemetry:   stripe.Bool(false),
 	})
-	return &Gateway{
-		api:  client.New(cfg.APIKey, &stripe.Backends{API: backend, Connect: backend, Uploads: backend}),
-		http: transport,
-	}, nil
+	g := &Gateway{
+		backends: &stripe.Backends{API: backend, Connect: backend, Uploads: backend},
+		base:     base,
+		http:     transport,
+	}
+	g.api = client.New(cfg.APIKey, g.backends)
+	return g, nil
+}
+
+// UseKey makes all later requests with this key. It must not be called while
+// requests are under way.
+func (g *Gateway) UseKey(key string) error {
+	if err := checkStripe(key, g.base); err != nil {
+		return exitcode.With(exitcode.Misconfigured, err)
+	}
+	g.api = client.New(key, g.backends)
+	return nil
 }
 
 // Close ends the idle connections.

@@ -288,6 +288,26 @@ func (o *Opening) sharedStripeCustomers(ctx context.Context, tx pgx.Tx, dues fro
 	return shared, nil
 }
 
+// Caps reads the period's spend caps, by currency in its smallest unit.
+func (l *Ledger) Caps(ctx context.Context, db Querier) (map[string]int64, error) {
+	rows, err := db.Query(ctx, `SELECT currency, cap FROM duesday.totals WHERE billing_period = $1`, l.Period.String())
+	if err != nil {
+		return nil, fmt.Errorf("read the caps: %w", err)
+	}
+	var (
+		caps     = map[string]int64{}
+		currency string
+		cap      int64
+	)
+	if _, err := pgx.ForEachRow(rows, []any{&currency, &cap}, func() error {
+		caps[currency] = cap
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("read the caps: %w", err)
+	}
+	return caps, nil
+}
+
 // RaiseCaps sets the period's spend caps, by currency in its smallest unit, and
 // records it in the run's row. A cap is only ever raised; all or none are. It
 // runs on the lock's connection. Errors exit with 2.

@@ -30,6 +30,16 @@ type Leadership interface {
 	RunID() int64
 }
 
+// Vault gives a run a key to Stripe that can spend no more than the period's
+// caps, whatever the run does.
+type Vault interface {
+	// Key is a new key for the period; those given before end with it. caps are
+	// the ledger's, raised says that the operator has just set them.
+	Key(ctx context.Context, period charges.Period, caps map[string]int64, raised bool) (string, error)
+	// Revoke ends the key of the last call.
+	Revoke(ctx context.Context) error
+}
+
 // Config is one run.
 type Config struct {
 	Ledger    charges.Ledger
@@ -53,6 +63,7 @@ type Config struct {
 	// ProgressEvery is the pause between two lines of progress.
 	ProgressEvery time.Duration
 
+	Vault  Vault           // nil: the gateway has its key
 	Sender *charges.Sender // MayCharge and RefreshWindow are set by Run
 	Pool   *pgxpool.Pool   // for what needs no lock: settling, reading
 	Lead   Leadership
@@ -118,6 +129,9 @@ func (r *run) bill(ctx context.Context) error {
 	if err != nil || settled {
 		return err
 	}
+	if err := r.takeKey(ctx); err != nil {
+		return err
+	}
 	w := r.startWork(ctx)
 	defer w.end()
 	// What is in doubt first: it is the older promise. Then what is due, then
@@ -149,6 +163,9 @@ func (r *run) reconcile(ctx context.Context) error {
 		return err
 	}
 	if err := r.findCustomers(ctx); err != nil {
+		return err
+	}
+	if err := r.takeKey(ctx); err != nil {
 		return err
 	}
 	w := r.startWork(ctx)
@@ -230,6 +247,27 @@ func (r *run) raiseCaps(ctx context.Context) error {
 	return err
 }
 
+// takeKey asks the vault for the period's key, once the caps are known.
+//
+// A crash after it leaves a key that nobody has: the next run's takes its place.
+func (r *run) takeKey(ctx context.Context) error {
+	if r.Vault == nil {
+		return nil
+	}
+	caps, err := r.Ledger.Caps(ctx, r.Pool)
+	if err != nil {
+		return err
+	}
+	if len(caps) == 0 {
+		return nil // nothing can be charged, and nothing will be
+	}
+	key, err := r.Vault.Key(ctx, r.Ledger.Period, caps, len(r.RaiseCaps) > 0)
+	if err != nil {
+		return fmt.Errorf("vault key: %w", err)
+	}
+	return r.Sender.Gateway.UseKey(key)
+}
+
 // findCustomers looks the relation up for a period that is open already, which
 // needs it only to know who is still active.
 func (r *run) findCustomers(ctx context.Context) (err error) {
@@ -260,6 +298,11 @@ func (r *run) conclude(ctx context.Context, w *work) error {
 		r.summary.All = &all[0].Tally
 	}
 	if stopped == nil && r.summary.Settled {
+		if r.Vault != nil {
+			if err := r.Vault.Revoke(read); err != nil {
+				r.Log.Warn("cannot revoke the vault key; it expires by itself", zap.Error(err))
+			}
+		}
 		return nil
 	}
 	if c, err := r.Ledger.CountOpen(read, r.Pool); err == nil {

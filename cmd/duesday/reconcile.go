@@ -51,6 +51,7 @@ type reconcileFlags struct {
 	output        string
 	dunningFlags
 	sendingFlags
+	vaultFlags
 	leaderFlags
 	logFlags
 }
@@ -81,6 +82,7 @@ periods and compares it with the ledger; a difference is a line, and exit code 3
 	f.dunningFlags.add(flags)
 	flags.StringVar(&f.customers, "customers", "duesday.customers", "`table` or view that says who is still active")
 	f.sendingFlags.add(flags)
+	f.vaultFlags.add(flags)
 	f.leaderFlags.addTimes(flags)
 	f.logFlags.add(flags, p.terminal)
 	return cmd
@@ -99,7 +101,10 @@ func (p *program) reconcile(ctx context.Context, f reconcileFlags) error {
 	if err != nil {
 		return err
 	}
-	gateway, err := p.gateway(f.workers)
+	if f.audit && f.vaultFlags.url != "" {
+		return usage("--vault-url: an audit reads all periods, and so with STRIPE_API_KEY; a key that may only read will do")
+	}
+	gateway, vault, err := p.stripe(f.vaultFlags, f.workers)
 	if err != nil {
 		return err
 	}
@@ -127,7 +132,7 @@ func (p *program) reconcile(ctx context.Context, f reconcileFlags) error {
 	if f.audit {
 		return p.audit(ctx, pool, gateway, pacer, wanted, f.output)
 	}
-	r := reconciler{program: p, flags: f, dunning: dunning, pool: pool, gateway: gateway, pacer: pacer, log: p.logger(f.format, f.debug)}
+	r := reconciler{program: p, flags: f, dunning: dunning, pool: pool, gateway: gateway, vault: vault, pacer: pacer, log: p.logger(f.format, f.debug)}
 	if err := r.all(ctx, wanted); err != nil {
 		r.log.Error("reconcile ended", zap.Int("exit_code", exitcode.Of(err)), zap.String("error", oneLine(err.Error())))
 		return errSaid{err}
@@ -142,6 +147,7 @@ type reconciler struct {
 	dunning *charges.Dunning
 	pool    dbPool
 	gateway *charges.Gateway
+	vault   job.Vault
 	pacer   *charges.Pacer
 	log     *zap.Logger
 }
@@ -192,7 +198,7 @@ func (r *reconciler) one(ctx context.Context, l charges.Ledger) error {
 	summary, err := job.Reconcile(ctx, job.Config{
 		Ledger: l, Customers: r.flags.customers, Dunning: r.dunning,
 		Workers: r.flags.workers, PageSize: r.flags.pageSize(), Drain: drain, ProgressEvery: progressEvery,
-		Sender: charges.NewSender(r.gateway, r.pacer), Pool: r.pool, Lead: lock, Log: r.log,
+		Vault: r.vault, Sender: charges.NewSender(r.gateway, r.pacer), Pool: r.pool, Lead: lock, Log: r.log,
 	})
 	r.log.Info("period reconciled", zap.String("billing_period", l.Period.String()), zap.Inline(summary))
 	return err

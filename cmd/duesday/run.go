@@ -35,6 +35,7 @@ type runFlags struct {
 	leaderFlags
 	logFlags
 	dunningFlags
+	vaultFlags
 	reopen      bool
 	raiseCaps   map[string]int64
 	allowFuture bool
@@ -66,6 +67,7 @@ the others exit with 0.`,
 	flags.BoolVar(&f.allowFuture, "allow-future", false, "let --period name a month that has not begun")
 	f.dunningFlags.add(flags)
 	f.sendingFlags.add(flags)
+	f.vaultFlags.add(flags)
 	f.leaderFlags.add(flags)
 	f.logFlags.add(flags, p.terminal)
 	return cmd
@@ -95,7 +97,7 @@ func (p *program) bill(ctx context.Context, f runFlags) error {
 	if err != nil {
 		return err
 	}
-	gateway, err := p.gateway(f.workers)
+	gateway, vault, err := p.stripe(f.vaultFlags, f.workers)
 	if err != nil {
 		return err
 	}
@@ -128,21 +130,11 @@ func (p *program) bill(ctx context.Context, f runFlags) error {
 		return job.Run(ctx, job.Config{
 			Ledger: ledger, Customers: f.customers, Opening: opening, Reopen: f.reopen, RaiseCaps: f.raiseCaps, Dunning: dunning,
 			Workers: f.workers, PageSize: f.pageSize(), Drain: drain, ProgressEvery: progressEvery,
-			Sender: charges.NewSender(gateway, charges.NewPacer(f.rate, time.Now)),
-			Pool:   pool, Lead: lead, Log: log,
+			Vault: vault, Sender: charges.NewSender(gateway, charges.NewPacer(f.rate, time.Now)),
+			Pool: pool, Lead: lead, Log: log,
 		})
 	}()
 	return p.tell(log, ledger, summary, err)
-}
-
-func (p *program) gateway(workers int) (*charges.Gateway, error) {
-	key, err := p.stripeKey()
-	if err != nil {
-		return nil, err
-	}
-	return charges.NewGateway(charges.GatewayConfig{
-		APIKey: key, BaseURL: p.lookup("STRIPE_API_BASE"), Workers: workers, Timeout: stripeTimeout,
-	})
 }
 
 func release(ctx context.Context, lead leadership, log *zap.Logger) {
