@@ -110,7 +110,7 @@ func (p *program) bill(ctx context.Context, f runFlags) error {
 	log := p.logger(f.format, f.debug)
 	// Last, since it asks the cluster: all else has been checked.
 	if ledger, err = p.scheduled(ctx, f, cluster, ledger, log); err != nil {
-		return p.tell(log, ledger, job.Summary{}, err)
+		return err
 	}
 	opening, err := f.opening(ledger.Period)
 	if err != nil {
