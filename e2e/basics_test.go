@@ -4,7 +4,6 @@ import (
 	"net"
 	"net/url"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	batchv1 "k8s.io/api/batch/v1"
@@ -65,11 +64,11 @@ func TestCronJob_firesAndCanBeRunByHand(t *testing.T) {
 
 	_, err = c.Kubectl(t.Context(), "-n", ns, "create", "job", "by-hand", "--from=cronjob/probe")
 	require.NoError(t, err)
-	_, err = c.Kubectl(t.Context(), "-n", ns, "wait", "--for=condition=Complete", "--timeout=60s", "job/by-hand")
+	_, err = c.Kubectl(t.Context(), "-n", ns, "wait", "--for=condition=Complete", "--timeout=3m", "job/by-hand")
 	require.NoError(t, err)
 
 	var fired batchv1.Job
-	eventually(t, 2*time.Minute, "the schedule's Job to complete", func() bool {
+	eventually(t, "the schedule's Job to complete", func() bool {
 		jobs, err := client.BatchV1().Jobs(ns).List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		for _, j := range jobs.Items {
@@ -88,7 +87,7 @@ func TestKillContainer_killsAtOnce(t *testing.T) {
 	c, client := onCluster(t)
 	ns := newNamespace(t, client)
 	createPod(t, client, ns, "wait")
-	eventually(t, time.Minute, "the pod to run", func() bool {
+	eventually(t, "the pod to run", func() bool {
 		p, err := client.CoreV1().Pods(ns).Get(t.Context(), "probe", metav1.GetOptions{})
 		require.NoError(t, err)
 		return p.Status.Phase == corev1.PodRunning
@@ -132,7 +131,7 @@ func probeSpec(args ...string) corev1.PodSpec {
 // podEnds waits for a pod's end and returns how it ended.
 func podEnds(t *testing.T, client kubernetes.Interface, ns, name string) (phase corev1.PodPhase) {
 	t.Helper()
-	eventually(t, time.Minute, "the end of pod "+name, func() bool {
+	eventually(t, "the end of pod "+name, func() bool {
 		p, err := client.CoreV1().Pods(ns).Get(t.Context(), name, metav1.GetOptions{})
 		require.NoError(t, err)
 		phase = p.Status.Phase

@@ -112,7 +112,7 @@ func newNamespace(t *testing.T, client kubernetes.Interface) string {
 		// t.Context has ended by now.
 		require.NoError(t, client.CoreV1().Namespaces().Delete(context.Background(), ns.Name, metav1.DeleteOptions{}))
 	})
-	eventually(t, time.Minute, "the default service account", func() bool {
+	eventually(t, "the default service account", func() bool {
 		_, err := client.CoreV1().ServiceAccounts(ns.Name).Get(t.Context(), "default", metav1.GetOptions{})
 		return err == nil
 	})
@@ -120,9 +120,11 @@ func newNamespace(t *testing.T, client kubernetes.Interface) string {
 }
 
 // eventually asks until what is so.
-func eventually(t *testing.T, patience time.Duration, what string, so func() bool) {
+func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	const pause = 100 * time.Millisecond
+	// After half a minute without an API server, controllers may take one
+	// more to watch it again; a schedule is by the minute.
+	const patience, pause = 3 * time.Minute, 100 * time.Millisecond
 	for deadline := time.Now().Add(patience); !so(); time.Sleep(pause) {
 		require.True(t, time.Now().Before(deadline), "waited %v for %s", patience, what)
 	}

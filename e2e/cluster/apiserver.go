@@ -20,7 +20,8 @@ func (c *Cluster) PauseAPIServer() error { return c.tell(node.Pause) }
 func (c *Cluster) ResumeAPIServer() error { return c.tell(node.Resume) }
 
 // StartAPIServer starts the API server after a stop, and returns once it
-// answers.
+// answers. The controllers find out when they try again, up to a minute later
+// if the stop was a long one.
 func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	if err := c.tell(node.Start); err != nil {
 		return err

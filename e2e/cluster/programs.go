@@ -28,15 +28,13 @@ func (l *local) program(name string) *node.Program {
 			"--service-cluster-ip-range=" + services,
 			"--service-account-issuer=https://kubernetes.default.svc",
 			"--service-account-signing-key-file=" + l.path("sa.key"), "--service-account-key-file=" + l.path("sa.pub"),
-			"--client-ca-file=" + l.path("ca.crt"), // its users are the tokens'; without it others look for it in vain
 			"--authorization-mode=Node,RBAC", "--token-auth-file=" + l.path("tokens.csv"),
 			"--enable-admission-plugins=NodeRestriction",
 			"--kubelet-preferred-address-types=InternalIP",
 		}
 	case "kube-controller-manager":
 		p.Args = []string{
-			"--kubeconfig=" + l.path(name), "--authentication-kubeconfig=" + l.path(name), "--authorization-kubeconfig=" + l.path(name),
-			"--cert-dir=" + state + "/" + name,
+			"--kubeconfig=" + l.path(name), "--cert-dir=" + state + "/" + name,
 			"--use-service-account-credentials", "--service-account-private-key-file=" + l.path("sa.key"),
 			"--root-ca-file=" + l.path("ca.crt"), "--leader-elect=false",
 			"--controllers=*,-nodeipam,-node-route-controller,-service-lb-controller",
@@ -44,8 +42,7 @@ func (l *local) program(name string) *node.Program {
 		}
 	case "kube-scheduler":
 		p.Args = []string{
-			"--kubeconfig=" + l.path(name), "--authentication-kubeconfig=" + l.path(name), "--authorization-kubeconfig=" + l.path(name),
-			"--cert-dir=" + state + "/" + name, "--leader-elect=false",
+			"--kubeconfig=" + l.path(name), "--cert-dir=" + state + "/" + name, "--leader-elect=false",
 		}
 	case "kube-proxy":
 		p.Args = []string{
