@@ -13,7 +13,7 @@ import (
 
 // prefix of the names of clusters, which are those of their folders in the
 // folder for temporary files and of their cgroups.
-const prefix = "duesday-e2e-"
+const prefix = "duesday-cluster-"
 
 // newFolder makes a cluster's folder. A lock on it tells others that its
 // process lives.
