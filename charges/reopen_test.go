@@ -42,13 +42,13 @@ func TestReopen_readsAgainWhoHasNoSlot(t *testing.T) {
 		UPDATE duesday.customers SET amount = 2222, stripe_customer_id = 'cus_new', payment_method = 'pm_new', currency = 'usd';
 		UPDATE duesday.customers SET active = false WHERE id IN ('b', 'd');
 		DELETE FROM duesday.customers WHERE id = 'e'`)
-	b.customers(t, `'0', NULL, NULL, 50, 'jpy'`, `'z', NULL, NULL, 0, 'usd'`)
+	b.customers(t, `'0', NULL, NULL, 59, 'jpy'`, `'z', NULL, NULL, 0, 'usd'`)
 	o := b.opening(t)
 	o.Description = "October, again"
 	require.NoError(t, b.Reopen(b.ctx, b.conn, o))
 
 	require.Equal(t, []string{
-		"0 - - 50 jpy October, again",
+		"0 - - 59 jpy October, again",
 		"a - - 1000 usd Billing period 2026-10", // claimed: as it was frozen
 		"b - - 1000 usd Billing period 2026-10", // left, but claimed
 		"c cus_new pm_new 2222 usd October, again",
@@ -59,7 +59,7 @@ func TestReopen_readsAgainWhoHasNoSlot(t *testing.T) {
 		FROM duesday.dues ORDER BY customer_id`))
 	require.Equal(t, []string{
 		"eur 0 11000 0", // nobody pays in it any more
-		"jpy 50 55 0",   // new: a cap of its own
+		"jpy 59 64 0",   // new: a cap of its own
 		"usd 6444 55000 2000",
 	}, b.texts(t, `SELECT concat_ws(' ', currency, expected_total, cap, claimed_total) FROM duesday.totals ORDER BY currency`))
 
@@ -67,7 +67,7 @@ func TestReopen_readsAgainWhoHasNoSlot(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, charges.ClaimCursor{}, cursor, "the new ones may be before the cursor")
 	require.ElementsMatch(t, []string{"0", "c", "f"}, ids(b.claimAll(t)))
-	require.Equal(t, []string{"0 1 50 claimed", "a 1 1000 claimed", "b 1 1000 claimed", "c 1 2222 claimed", "f 1 2222 claimed", "z 1 0 rejected"}, b.slots(t))
+	require.Equal(t, []string{"0 1 59 claimed", "a 1 1000 claimed", "b 1 1000 claimed", "c 1 2222 claimed", "f 1 2222 claimed", "z 1 0 rejected"}, b.slots(t))
 }
 
 func TestReopen_leavesSettledSlotsAlone(t *testing.T) {
