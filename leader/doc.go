@@ -20,7 +20,13 @@
 // The package knows runs, the table it beats on, and nothing else of the
 // schema. What a run does, and what became of it, is for others to write.
 //
-// The Kubernetes Lease is a layer of its own, tried before the lock. Its place
-// is beside [Lock]: whoever joins the two ends their common context when
-// either of the two contexts ends, and is fresh only while both are.
+// The Kubernetes [Lease] is a layer of its own, tried before the lock, and keeps
+// replicas from running side by side at all. It promises the same: one holder,
+// whose context ends before a rival may take over; proof of life before another
+// is said to lead ([LeaseHeldError]). client-go's LeaderElector runs it, and its
+// record and rules are client-go's, so any other candidate may be one of
+// client-go's. [Elect] takes both and makes one [Leadership] of them.
+//
+// A [Cluster] also tells the time that a Job was scheduled for, from which the
+// period follows.
 package leader

@@ -135,6 +135,13 @@ func AcquireLease(ctx context.Context, cfg LeaseConfig) (*Lease, error) {
 	case <-ctx.Done():
 	}
 	l.endElector()
+	if w.verdict == nil && ctx.Err() == nil {
+		return l, nil // won, and lost since: its context says so
+	}
+	l.cancel(errLeaseReleased)
+	if l.watchdog != nil {
+		l.watchdog.Stop()
+	}
 	defer utilnet.CloseIdleConnectionsFor(l.http.Transport)
 	if w.wrote {
 		// The record may name us without our knowing; nobody should wait for us.

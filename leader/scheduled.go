@@ -51,19 +51,22 @@ func (c *Cluster) ScheduledTime(ctx context.Context, job string, patience, retry
 func readJob(ctx context.Context, jobs batchclient.JobInterface, name string, patience, retry time.Duration) (*batchv1.Job, error) {
 	ticker := time.NewTicker(retry)
 	defer ticker.Stop()
-	enough := time.NewTimer(patience)
-	defer enough.Stop()
+	enough, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	for {
 		job, err := jobs.Get(ctx, name, metav1.GetOptions{})
 		if err == nil {
 			return job, nil
 		}
 		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-enough.C:
-			return nil, err
+		case <-enough.Done():
 		case <-ticker.C:
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case enough.Err() != nil:
+			return nil, err
 		}
 	}
 }
