@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -30,7 +31,7 @@ func judgeError(err error, w *wire) Outcome {
 	var se *stripe.Error
 	if !errors.As(err, &se) {
 		se = &stripe.Error{}
-		out.Err = fmt.Errorf("no decodable answer (HTTP status %d): %w", w.status, err)
+		out.Err = fmt.Errorf("no decodable answer (HTTP status %d): %w", w.status, plain(err, w))
 	} else {
 		// Stripe's own text of an error, its whole body, stays out of logs.
 		out.Err = fmt.Errorf("stripe: HTTP %d %s %s (request %s)", w.status, se.Type, se.Code, w.requestID())
@@ -113,6 +114,20 @@ func advisedAgainst(se *stripe.Error) bool {
 
 // codeSpendCap is the spend-cap proxy's code for a charge past the cap.
 const codeSpendCap stripe.ErrorCode = "spend_cap_exceeded"
+
+// plain takes out of an error what must not get into a log: stripe-go puts a
+// sample of a body that it cannot decode into it, and net/http the URL, which
+// has the customer's id in it.
+func plain(err error, w *wire) error {
+	var u *url.Error
+	switch {
+	case errors.As(err, &u):
+		return u.Err
+	case w.status != 0 && !errors.Is(err, errNoList):
+		return errors.New("the body is cut or not Stripe's")
+	}
+	return err
+}
 
 func neverConnected(err error) bool {
 	var op *net.OpError

@@ -173,9 +173,10 @@ func (g *Gateway) listTaken(ctx context.Context, method Method, since time.Time,
 		if err := pace(ctx); err != nil {
 			return err
 		}
-		page, last, more, err := g.takenPage(ctx, method, since, after)
+		w := &wire{}
+		page, last, more, err := g.takenPage(withWire(ctx, w), method, since, after)
 		if err != nil {
-			return fmt.Errorf("list the %s: %w", method, err)
+			return fmt.Errorf("list the %s: %w", method, judgeError(err, w).Err)
 		}
 		if err := each(page); err != nil {
 			return err
@@ -245,6 +246,8 @@ func isList[T any](data []*T, it pager) error {
 }
 
 var errNotAList = errors.New("the answer is not a list")
+
+var errNoList = errors.New("the answer is not a list")
 
 // hasMore is asked after the last element of a page.
 func hasMore(it pager, last string) (bool, error) {

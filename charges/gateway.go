@@ -208,7 +208,8 @@ func (g *Gateway) Find(ctx context.Context, slot *Slot, pace func(context.Contex
 		w := &wire{}
 		page, err := g.list(withWire(ctx, w), slot, after, w)
 		if err != nil {
-			return unsettling(judgeError(err, w)), false, fmt.Errorf("list the customer's charges: %w", err)
+			out := unsettling(judgeError(err, w))
+			return out, false, fmt.Errorf("list the customer's charges: %w", out.Err)
 		}
 		if page.found != nil {
 			return *page.found, true, nil
