@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -83,6 +84,7 @@ type witness struct {
 	leading       bool
 	wrote         bool // or tried to
 	rival         rival
+	waitsFor      string // the holder of another task, once told
 	reads, writes streak
 	verdict       error // why the campaign ended
 }
@@ -105,10 +107,22 @@ func (w *witness) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, 
 		w.lease.lose(fmt.Errorf("taken by %q", holder))
 		return nil, nil, errElectionOver
 	case !w.leading && w.rival.provesLife(holder, raw) && holder != "" && holder != w.Identity():
-		w.end(&LeaseHeldError{Holder: holder, Lease: w.Describe()})
-		return nil, nil, errElectionOver
+		if task(holder) == task(w.Identity()) {
+			w.end(&LeaseHeldError{Holder: holder, Lease: w.Describe()})
+			return nil, nil, errElectionOver
+		}
+		if w.waitsFor != holder {
+			w.waitsFor = holder
+			w.lease.cfg.Log.Info("the lease is held for another task, waiting for its end", zap.String("leader", holder))
+		}
 	}
 	return record, raw, nil
+}
+
+// task is what stands behind the identity in a record.
+func task(holder string) string {
+	_, task, _ := strings.Cut(holder, "@")
+	return task
 }
 
 // A rival is whoever holds the Lease, as a candidate sees it.

@@ -27,7 +27,8 @@ var ErrLeaseLost = errors.New("lease lost")
 
 var errLeaseReleased = errors.New("lease released")
 
-// A LeaseHeldError says that another process holds the Lease and was seen alive.
+// A LeaseHeldError says that another process holds the Lease, for the same task,
+// and was seen alive.
 type LeaseHeldError struct {
 	Holder string // its identity
 	Lease  string // namespace/name
@@ -42,8 +43,12 @@ type LeaseConfig struct {
 	Namespace, Name string
 
 	// Identity must be no other process's, ever: client-go takes a record that
-	// bears it for its own.
+	// bears it for its own. It has no @.
 	Identity string
+	// Task is what the leader works on. It stands in the record behind the
+	// identity. One Lease serves all periods: who finds it held for another
+	// task has not lost, and waits for its turn.
+	Task string
 
 	LeaseDuration time.Duration // rounded up to seconds, for the record has no less
 	RenewDeadline time.Duration
@@ -57,8 +62,8 @@ type LeaseConfig struct {
 // durations are for client-go to judge.
 func (c LeaseConfig) Validate() error {
 	var errs []error
-	if c.Identity == "" {
-		errs = append(errs, errors.New("no identity"))
+	if c.Identity == "" || strings.Contains(c.Identity, "@") {
+		errs = append(errs, fmt.Errorf("identity %q: want some, without @", c.Identity))
 	}
 	if wrong := validation.IsDNS1123Subdomain(c.Name); len(wrong) > 0 {
 		errs = append(errs, fmt.Errorf("lease name %q: %s", c.Name, strings.Join(wrong, "; ")))
@@ -76,6 +81,9 @@ func (c LeaseConfig) withDefaults() LeaseConfig {
 	}
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.Task != "" {
+		c.Identity += "@" + c.Task
 	}
 	c.Log = c.Log.With(zap.String("lease", c.lease()))
 	return c
@@ -107,8 +115,9 @@ type Lease struct {
 }
 
 // AcquireLease campaigns for the Lease, once. It returns a *LeaseHeldError only
-// after it has seen another holder write the record twice, and otherwise waits
-// out the record's own duration. An API that does not answer, or refuses, for
+// after it has seen another holder write the record twice for the same task, and
+// otherwise waits: for the end of another task, however long that takes, or
+// until the record's own duration is over. An API that does not answer, or refuses, for
 // RenewDeadline is an error: with exit code 2 if the Lease is not there or the
 // service account may not use it, else 1.
 //

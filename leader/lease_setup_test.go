@@ -124,7 +124,10 @@ func (b *leaseBundle) puts() func() []time.Time {
 
 func requireLeaseLost(t *testing.T, l *Lease) {
 	t.Helper()
-	<-l.Context().Done()
+	select {
+	case <-l.Context().Done():
+	case <-time.After(time.Hour):
+	}
 	require.ErrorIs(t, context.Cause(l.Context()), ErrLeaseLost)
 	require.False(t, l.Fresh())
 }

@@ -48,6 +48,35 @@ func TestAcquireLease_isLostOnceTheHolderIsSeenToRenew(t *testing.T) {
 	})
 }
 
+// One Lease serves all periods: whoever would bill another one has not lost, or
+// that period stayed unbilled.
+func TestAcquireLease_waitsForTheEndOfAnotherTask(t *testing.T) {
+	simulated(t, func(t *testing.T, b *leaseBundle) {
+		october := b.config(t, "a")
+		october.Task = "monthly-billing:2026-10"
+		first, err := AcquireLease(t.Context(), october)
+		require.NoError(t, err)
+		require.Equal(t, "a@monthly-billing:2026-10", b.holder(t))
+		rerun := b.config(t, "b")
+		rerun.Task = "monthly-billing:2026-09"
+		began := time.Now()
+		time.AfterFunc(time.Hour, func() { _ = first.Release(t.Context()) })
+		second, err := AcquireLease(t.Context(), rerun)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, time.Since(began), time.Hour)
+		require.Less(t, time.Since(began), time.Hour+time.Minute)
+		require.Equal(t, "b@monthly-billing:2026-09", b.holder(t))
+
+		same := b.config(t, "c")
+		same.Task = rerun.Task
+		var held *LeaseHeldError
+		_, err = AcquireLease(t.Context(), same)
+		require.ErrorAs(t, err, &held)
+		require.Equal(t, "b@monthly-billing:2026-09", held.Holder)
+		require.NoError(t, second.Release(context.Background()))
+	})
+}
+
 // The record of a dead holder looks like a live one, fresh renewTime and all.
 func TestAcquireLease_isNotLostToADeadHolder(t *testing.T) {
 	simulated(t, func(t *testing.T, b *leaseBundle) {
@@ -169,6 +198,7 @@ func TestAcquireLease_refusesWhatIsMisconfigured(t *testing.T) {
 		"a name that is none":       {func(_ *leaseBundle, c *LeaseConfig) { c.Name = "Dues/Day" }, "lease name"},
 		"no namespace":              {func(_ *leaseBundle, c *LeaseConfig) { c.Namespace = "" }, "lease namespace"},
 		"no identity":               {func(_ *leaseBundle, c *LeaseConfig) { c.Identity = "" }, "identity"},
+		"an identity with a task":   {func(_ *leaseBundle, c *LeaseConfig) { c.Identity = "a@b" }, "identity"},
 		"a deadline past the lease": {func(_ *leaseBundle, c *LeaseConfig) { c.RenewDeadline = c.LeaseDuration }, "renewDeadline"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -64,8 +64,8 @@ type leadership interface {
 	Release(context.Context) error
 }
 
-// lead takes the Lease, if the flags want one, and the lock.
-func (p *program) lead(ctx context.Context, f leaderFlags, cluster *leader.Cluster, lock leader.Config) (leadership, error) {
+// lead takes the Lease for the task, if the flags want one, and the lock.
+func (p *program) lead(ctx context.Context, f leaderFlags, cluster *leader.Cluster, task string, lock leader.Config) (leadership, error) {
 	if !f.elect {
 		return leader.Acquire(ctx, lock)
 	}
@@ -76,6 +76,7 @@ func (p *program) lead(ctx context.Context, f leaderFlags, cluster *leader.Clust
 	return leader.Elect(ctx, leader.LeaseConfig{
 		Cluster: cluster, Namespace: cmp.Or(f.leaseNamespace, cluster.Namespace), Name: f.leaseName,
 		Identity:      identity,
+		Task:          task,
 		LeaseDuration: f.leaseDuration, RenewDeadline: f.renewDeadline, RetryPeriod: f.retryEvery,
 		Log: lock.Log,
 	}, lock)

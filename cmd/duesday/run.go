@@ -122,7 +122,7 @@ func (p *program) bill(ctx context.Context, f runFlags) error {
 			return job.Summary{}, err
 		}
 		defer pool.Close()
-		lead, err := p.lead(ctx, f.leaderFlags, cluster, f.lockConfig(url, "run", ledger, log))
+		lead, err := p.lead(ctx, f.leaderFlags, cluster, ledger.Namespace+":"+ledger.Period.String(), f.lockConfig(url, "run", ledger, log))
 		if err != nil {
 			return job.Summary{}, err
 		}
