@@ -105,7 +105,10 @@ func newNamespace(t *testing.T, client kubernetes.Interface) string {
 	t.Helper()
 	ns, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		GenerateName: "e2e-",
-		Labels:       map[string]string{"pod-security.kubernetes.io/enforce": "restricted"},
+		Labels: map[string]string{
+			"pod-security.kubernetes.io/enforce": "restricted",
+			"pod-security.kubernetes.io/warn":    "restricted", // of what makes pods: Jobs, CronJobs
+		},
 	}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -119,12 +122,14 @@ func newNamespace(t *testing.T, client kubernetes.Interface) string {
 	return ns.Name
 }
 
+// patience: after half a minute without an API server, controllers may take one
+// more to watch it again; a schedule is by the minute.
+const patience = 3 * time.Minute
+
 // eventually asks until what is so.
 func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	// After half a minute without an API server, controllers may take one
-	// more to watch it again; a schedule is by the minute.
-	const patience, pause = 3 * time.Minute, 100 * time.Millisecond
+	const pause = 100 * time.Millisecond
 	for deadline := time.Now().Add(patience); !so(); time.Sleep(pause) {
 		require.True(t, time.Now().Before(deadline), "waited %v for %s", patience, what)
 	}
