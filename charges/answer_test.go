@@ -95,8 +95,9 @@ func TestCharge_judgesEveryAnswer(t *testing.T) {
 		{"200 an error", answer{status: 200, body: stripeErr(`"type":"card_error"`)}, unknown},
 		{"200 another's charge", answer{status: 200, body: `{"id":"ch_2","object":"charge","amount":1999,"currency":"usd","status":"succeeded","metadata":{"duesday_key":"0123"}}`}, unknown},
 		{"200 without metadata", answer{status: 200, body: `{"id":"ch_2","object":"charge","amount":1999,"currency":"usd","status":"succeeded"}`}, unknown},
-		{"200 another amount", answer{status: 200, body: strings.Replace("%OBJECT:succeeded%", "%OBJECT", "%OTHER-AMOUNT", 1)}, unknown},
+		{"200 another amount", answer{status: 200, body: "%OTHER-AMOUNT:succeeded%"}, unknown},
 		{"200 another currency", answer{status: 200, body: "%OTHER-CURRENCY:succeeded%"}, unknown},
+		{"200 without an id", answer{status: 200, body: `%NO-ID:succeeded%`}, unknown},
 		{"202", answer{status: 202, body: html}, unknown},
 		{"204", answer{status: 204}, unknown},
 		{"301", answer{status: 301, header: header("Location", "/v1/elsewhere"), body: html}, unknown},
@@ -205,8 +206,8 @@ func fillObject(slot *charges.Slot, body string) string {
 		pending = "processing"
 	}
 	body = strings.ReplaceAll(body, "PENDING", pending)
-	other := *slot
-	for _, prefix := range []string{"%OBJECT:", "%OTHER-AMOUNT:", "%OTHER-CURRENCY:"} {
+	other, id := *slot, "ch_1"
+	for _, prefix := range []string{"%OBJECT:", "%OTHER-AMOUNT:", "%OTHER-CURRENCY:", "%NO-ID:"} {
 		_, rest, ok := strings.Cut(body, prefix)
 		if !ok {
 			continue
@@ -216,8 +217,10 @@ func fillObject(slot *charges.Slot, body string) string {
 			other.Amount++
 		case "%OTHER-CURRENCY:":
 			other.Currency = "eur"
+		case "%NO-ID:":
+			id = ""
 		}
-		return object(&other, "ch_1", strings.TrimSuffix(rest, "%"), "")
+		return object(&other, id, strings.TrimSuffix(rest, "%"), "")
 	}
 	return body
 }
