@@ -3,7 +3,7 @@
 GO ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
-.PHONY: help demo test lint build clean
+.PHONY: help demo test lint build clean bench-proxy
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,3 +26,7 @@ build: ## Build bin/duesday
 
 clean: ## Remove what make built
 	rm -rf bin dist
+
+bench-proxy: ## Measure what the spend-cap proxy costs, beside direct calls
+	@hack/setup
+	$(GO) test -run '^$$' -bench '^BenchmarkProxy$$' -benchtime 1x ./spendcap

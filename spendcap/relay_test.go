@@ -164,12 +164,18 @@ func TestProxy_answersThatAreNotStripesAreDoubt(t *testing.T) {
 		"no id": func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, strings.Replace(chargeJSON, "ch_1", "", 1))
 		},
-		"no body":         func(http.ResponseWriter, *http.Request) {},
-		"a gateway's 403": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>forbidden</html>", 403) },
+		"no body": func(http.ResponseWriter, *http.Request) {},
+		"a gateway's 403": func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "<html>forbidden</html>", http.StatusForbidden)
+		},
 		"a gateway's 404": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, `{"error":"not found"}`, 404) },
-		"a 408":           func(w http.ResponseWriter, _ *http.Request) { http.Error(w, `{"error":{"type":"x"}}`, 408) },
-		"a redirect":      func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/v1/elsewhere", 307) },
-		"a 201":           func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201); _, _ = io.WriteString(w, chargeJSON) },
+		"a 408": func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, `{"error":{"type":"x"}}`, http.StatusRequestTimeout)
+		},
+		"a redirect": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/v1/elsewhere", http.StatusTemporaryRedirect)
+		},
+		"a 201": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201); _, _ = io.WriteString(w, chargeJSON) },
 		"a huge answer": func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, chargeJSON+strings.Repeat(" ", maxAnswer))
 		},
