@@ -407,42 +407,35 @@ func TestLease_thatIsLostStaysLost(t *testing.T) {
 
 // A process that wakes asks Fresh before any of its timers has run.
 func TestLeaseFresh_isFalseToAProcessThatJustWoke(t *testing.T) {
-	for name, asleep := range map[string]func(time.Time) time.Time{
-		"stopped":   func(now time.Time) time.Time { return now.Add(10 * time.Second) },
-		"suspended": func(now time.Time) time.Time { return onlyWall(now, 10*time.Second) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			simulated(t, func(t *testing.T, b *leaseBundle) {
-				config := b.config(t, "a")
-				slept := make(chan struct{})
-				config.Now = func() time.Time {
-					select {
-					case <-slept:
-						return asleep(time.Now())
-					default:
-						return time.Now()
-					}
-				}
-				lease, err := AcquireLease(t.Context(), config)
-				require.NoError(t, err)
-				advance(time.Second) // between two renewals
-				require.True(t, lease.Fresh())
-				close(slept)
-				require.NoError(t, context.Cause(lease.Context()))
-				require.False(t, lease.Fresh())
+	simulated(t, func(t *testing.T, b *leaseBundle) {
+		config := b.config(t, "a")
+		slept := make(chan struct{})
+		config.Now = func() time.Time {
+			select {
+			case <-slept:
+				return time.Now().Add(10 * time.Second)
+			default:
+				return time.Now()
+			}
+		}
+		lease, err := AcquireLease(t.Context(), config)
+		require.NoError(t, err)
+		advance(time.Second) // between two renewals
+		require.True(t, lease.Fresh())
+		close(slept)
+		require.NoError(t, context.Cause(lease.Context()))
+		require.False(t, lease.Fresh())
 
-				// Nor does it take the expired Lease up again.
-				puts := b.puts()
-				requireLeaseLost(t, lease)
-				require.Empty(t, puts())
-				require.NoError(t, lease.Release(context.Background()))
-			})
-		})
-	}
+		// Nor does it take the expired Lease up again, or release it yet.
+		puts := b.puts()
+		requireLeaseLost(t, lease)
+		advance(time.Minute)
+		require.Empty(t, puts())
+		require.Equal(t, "a", b.holder(t))
+		require.NoError(t, lease.Release(context.Background()))
+		require.Empty(t, b.holder(t))
+	})
 }
-
-// onlyWall is now with the wall clock advanced and the monotonic clock not.
-func onlyWall(now time.Time, d time.Duration) time.Time { return now.Round(0).Add(d) }
 
 func TestLeaseRelease_writesWhatClientGosReleaseWrites(t *testing.T) {
 	simulated(t, func(t *testing.T, b *leaseBundle) {
