@@ -88,7 +88,7 @@ func TestRun_inAPodLeadsByTheLeaseAndGivesItBack(t *testing.T) {
 	b.requireBilled(t, customers)
 	b.requireSettled(t)
 	require.Len(t, holders, len(customers))
-	require.Regexp(t, "^"+jobName+"-0-x7k2p_[0-9a-f]{8}$", <-holders)
+	require.Regexp(t, "^"+jobName+"-0-x7k2p_[0-9a-f]{8}@"+testNamespace+":"+testPeriod+"$", <-holders)
 	require.Empty(t, *pod.api.Lease(podNamespace, "duesday").Spec.HolderIdentity)
 	require.Empty(t, pod.api.Denied())
 }
@@ -100,7 +100,7 @@ func TestRun_thatAnotherReplicaLeadsExitsZeroAndNamesTheLeader(t *testing.T) {
 	pod := newPod(t, b.env)
 	lease, err := leader.AcquireLease(t.Context(), leader.LeaseConfig{
 		Cluster:   &leader.Cluster{Config: pod.api.Config("leader")},
-		Namespace: podNamespace, Name: "duesday", Identity: "the-other-pod",
+		Namespace: podNamespace, Name: "duesday", Identity: "the-other-pod", Task: testNamespace + ":" + testPeriod,
 		LeaseDuration: time.Minute, RenewDeadline: 40 * time.Second, RetryPeriod: 50 * time.Millisecond,
 	})
 	require.NoError(t, err)
@@ -108,7 +108,7 @@ func TestRun_thatAnotherReplicaLeadsExitsZeroAndNamesTheLeader(t *testing.T) {
 
 	require.Equal(t, 0, pod.run(), pod.log.String())
 	require.Contains(t, pod.log.String(), `"msg":"another replica leads, nothing to do here"`)
-	require.Contains(t, pod.log.String(), `"leader":"the-other-pod"`)
+	require.Contains(t, pod.log.String(), `"leader":"the-other-pod@`)
 	require.Empty(t, b.sim.Requests())
 	require.Empty(t, b.statuses(t))
 }
