@@ -46,6 +46,13 @@ func simulated(t *testing.T, f func(t *testing.T, b *leaseBundle)) {
 // advance moves the bubble's clock.
 func advance(d time.Duration) { time.Sleep(d) }
 
+// withinAnHour ends what would otherwise go on for ever, in no time at all.
+func withinAnHour(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+	t.Cleanup(cancel)
+	return ctx
+}
+
 // config has the contract's default durations.
 func (b *leaseBundle) config(t *testing.T, identity string) LeaseConfig {
 	return LeaseConfig{

@@ -205,7 +205,7 @@ func TestAcquireLease_refusesWhatIsMisconfigured(t *testing.T) {
 			simulated(t, func(t *testing.T, b *leaseBundle) {
 				config := b.config(t, "a")
 				tc.change(b, &config)
-				_, err := AcquireLease(t.Context(), config)
+				_, err := AcquireLease(withinAnHour(t), config)
 				require.Equal(t, exitcode.Misconfigured, exitcode.Of(err), "%v", err)
 				require.ErrorContains(t, err, tc.want)
 			})
@@ -228,7 +228,7 @@ func TestAcquireLease_failsWhenTheAPIDoesNotAnswer(t *testing.T) {
 			simulated(t, func(t *testing.T, b *leaseBundle) {
 				b.befall("a", tc.method, tc.fault)
 				began := time.Now()
-				_, err := AcquireLease(t.Context(), b.config(t, "a"))
+				_, err := AcquireLease(withinAnHour(t), b.config(t, "a"))
 				require.Error(t, err)
 				require.Equal(t, exitcode.Unfinished, exitcode.Of(err), "%v", err)
 				require.Less(t, time.Since(began), 30*time.Second)
