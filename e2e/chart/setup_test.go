@@ -13,8 +13,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/duesday/duesday/e2e/programs"
 	"github.com/duesday/duesday/internal/chartdocs"
@@ -76,22 +74,6 @@ func flags(settings []setting) []string {
 func find[T charttest.Object](t *testing.T, all []charttest.Object, name string) T {
 	found, err := charttest.Find[T](all, name)
 	require.NoError(t, err)
-	return found
-}
-
-// pods are the pods that the objects make, by the name of their object.
-func pods(all []charttest.Object) map[string]corev1.PodSpec {
-	found := map[string]corev1.PodSpec{}
-	for _, object := range all {
-		switch o := object.(type) {
-		case *batchv1.CronJob:
-			found[o.Name] = o.Spec.JobTemplate.Spec.Template.Spec
-		case *batchv1.Job:
-			found[o.Name] = o.Spec.Template.Spec
-		case *corev1.Pod:
-			found[o.Name] = o.Spec
-		}
-	}
 	return found
 }
 

@@ -71,13 +71,15 @@ var other = []struct{ path, json, seen string }{
 	{"migrate.key", `"owner-url"`, `key: "owner-url"`},
 	{"reconcile.enabled", `true`, "name: duesday-reconcile\n"},
 	{"reconcile.schedule", `"3 * * * *"`, `schedule: "3 * * * *"`},
+	{"reconcile.retryDeclined", `true`, "name: DUESDAY_RETRY_DECLINED\n                  value: \"true\"\n"},
 }
 
 // needs are the values without which another has no effect, or no sense.
 var needs = map[string]setting{
-	"serviceAccount.create": {"serviceAccount.name", `"theirs"`},
-	"migrate.key":           {"migrate.existingSecret", `"owner"`},
-	"reconcile.schedule":    {"reconcile.enabled", `true`},
+	"serviceAccount.create":   {"serviceAccount.name", `"theirs"`},
+	"migrate.key":             {"migrate.existingSecret", `"owner"`},
+	"reconcile.schedule":      {"reconcile.enabled", `true`},
+	"reconcile.retryDeclined": {"reconcile.enabled", `true`},
 }
 
 func TestTemplate_eachValue(t *testing.T) {
@@ -104,8 +106,8 @@ func TestTemplate_eachValue(t *testing.T) {
 			manifest, err := template(t, flags(settings)...)
 			require.NoError(t, err)
 			all := decode(t, manifest)
-			for name, pod := range pods(all) {
-				require.Empty(t, charttest.Unrestricted(pod), name)
+			for name, pod := range charttest.Pods(all) {
+				require.Empty(t, charttest.Unrestricted(pod.Spec), name)
 			}
 			require.NotEqual(t, usual, manifest)
 			if o.seen == "" { // it takes something away
@@ -129,8 +131,8 @@ func TestTemplate_allValuesAtOnce(t *testing.T) {
 	}
 	all := render(t, settings...)
 	require.NotEmpty(t, all)
-	for name, pod := range pods(all) {
-		require.Empty(t, charttest.Unrestricted(pod), name)
+	for name, pod := range charttest.Pods(all) {
+		require.Empty(t, charttest.Unrestricted(pod.Spec), name)
 	}
 	for _, object := range all {
 		require.Equal(t, "billing", object.GetLabels()["team"], object.GetName())

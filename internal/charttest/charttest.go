@@ -10,10 +10,12 @@ import (
 	"io"
 	"reflect"
 
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -34,6 +36,7 @@ func Decode(manifest []byte) ([]Object, error) {
 	for _, add := range []func(*runtime.Scheme) error{
 		corev1.AddToScheme, batchv1.AddToScheme, rbacv1.AddToScheme,
 		coordinationv1.AddToScheme, networkingv1.AddToScheme,
+		appsv1.AddToScheme, policyv1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return nil, err
@@ -89,6 +92,24 @@ func Find[T Object](all []Object, name string) (T, error) {
 		return none, fmt.Errorf("want one %s named %s, got %d", reflect.TypeFor[T]().Elem().Name(), name, len(found))
 	}
 	return found[0], nil
+}
+
+// Pods returns what pods the objects make, by the name of their object.
+func Pods(all []Object) map[string]corev1.PodTemplateSpec {
+	found := map[string]corev1.PodTemplateSpec{}
+	for _, object := range all {
+		switch o := object.(type) {
+		case *batchv1.CronJob:
+			found[o.Name] = o.Spec.JobTemplate.Spec.Template
+		case *batchv1.Job:
+			found[o.Name] = o.Spec.Template
+		case *appsv1.Deployment:
+			found[o.Name] = o.Spec.Template
+		case *corev1.Pod:
+			found[o.Name] = corev1.PodTemplateSpec{ObjectMeta: o.ObjectMeta, Spec: o.Spec}
+		}
+	}
+	return found
 }
 
 // Unrestricted says in what a pod falls short of the restricted Pod Security

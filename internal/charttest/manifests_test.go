@@ -2,10 +2,7 @@ package charttest_test
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -141,34 +138,26 @@ func TestManifests_networkPolicyLetsNothingIn(t *testing.T) {
 // The settings in the CronJob are flags of run, with their defaults, and run
 // takes them: a misspelt one would be ignored in silence.
 func TestManifests_settingsAreFlags(t *testing.T) {
-	binary := filepath.Join(t.TempDir(), "duesday")
-	said, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../cmd/duesday").CombinedOutput()
-	require.NoError(t, err, string(said))
-	help, err := exec.CommandContext(t.Context(), binary, "run", "--help").Output()
+	program, err := charttest.Build(t.Context(), "../..", t.TempDir())
 	require.NoError(t, err)
-	defaults := map[string]string{}
-	flag := regexp.MustCompile(`^ +--([a-z-]+) .*?(?:\(default "?([^"]*?)"?\))?$`)
-	for line := range strings.Lines(string(help)) {
-		if m := flag.FindStringSubmatch(strings.TrimSuffix(line, "\n")); m != nil {
-			defaults[m[1]] = m[2]
-		}
+	pods := charttest.Pods(readManifests(t))
+	require.Len(t, pods, 2)
+	for name, pod := range pods {
+		unknown, err := program.Unknown(t.Context(), pod.Spec.Containers[0])
+		require.NoError(t, err)
+		require.Empty(t, unknown, name)
 	}
 
-	env := find[*batchv1.CronJob](t, readManifests(t), "duesday").Spec.JobTemplate.Spec.Template.Spec.Containers[0].Env
-	cmd := exec.CommandContext(t.Context(), binary, "run")
+	run := pods["duesday"].Spec.Containers[0]
+	defaults, err := program.Flags(t.Context(), "run")
+	require.NoError(t, err)
 	settings := 0
-	for _, e := range env {
-		if e.ValueFrom != nil {
-			continue
-		}
-		cmd.Env = append(cmd.Env, e.Name+"="+e.Value)
-		name, ok := strings.CutPrefix(e.Name, "DUESDAY_")
+	for _, e := range run.Env {
+		name, ok := charttest.Setting(e.Name)
 		if !ok {
 			continue
 		}
 		settings++
-		name = strings.ToLower(strings.ReplaceAll(name, "_", "-"))
-		require.Contains(t, defaults, name)
 		switch {
 		case name == "time-zone":
 			require.Equal(t, "Etc/UTC", e.Value)
@@ -179,9 +168,30 @@ func TestManifests_settingsAreFlags(t *testing.T) {
 		}
 	}
 	require.Equal(t, 10, settings)
-	cmd.Env = append(cmd.Env, "DUESDAY_LEADER_ELECT=false")
-	said, err = cmd.CombinedOutput()
-	var exit *exec.ExitError
-	require.ErrorAs(t, err, &exit)
-	require.Contains(t, string(said), "STRIPE_API_KEY_FILE: open /var/run/secrets/duesday/stripe/api-key", "it got as far as the key")
+	said, err := program.Try(t.Context(), run, "DUESDAY_LEADER_ELECT=false")
+	require.NoError(t, err)
+	require.Contains(t, said, "STRIPE_API_KEY_FILE: open /var/run/secrets/duesday/stripe/api-key", "it got as far as the key")
+}
+
+func TestProgram_seesWhatACommandDoesNotRead(t *testing.T) {
+	program, err := charttest.Build(t.Context(), "../..", t.TempDir())
+	require.NoError(t, err)
+	for _, c := range []struct {
+		args, env, unknown []string
+	}{
+		{[]string{"run", "--reopen", "--period=2026-10"}, []string{"DUESDAY_LEADER_ELECT", "DUESDAY_ADMIN_TOKEN_FILE", "DATABASE_URL"}, nil},
+		{[]string{"reconcile", "--leader-elect"}, []string{"DUESDAY_LEASE_NAME", "DUESDAY_RETRY_DECLINED"}, []string{"--leader-elect", "DUESDAY_LEASE_NAME"}},
+		{[]string{"plan"}, []string{"DUESDAY_RATE", "DUESDAY_ADMIN_TOKEN_FILE"}, []string{"DUESDAY_RATE", "DUESDAY_ADMIN_TOKEN_FILE"}},
+		{[]string{"proxy", "now", "listen"}, []string{"DUESDAY_ADMIN_TOKEN_FILE", "DUESDAY_RATES"}, []string{"now", "listen", "DUESDAY_RATES"}},
+	} {
+		container := corev1.Container{Args: c.args}
+		for _, name := range c.env {
+			container.Env = append(container.Env, corev1.EnvVar{Name: name})
+		}
+		unknown, err := program.Unknown(t.Context(), container)
+		require.NoError(t, err)
+		require.Equal(t, c.unknown, unknown, c.args)
+	}
+	_, err = program.Unknown(t.Context(), corev1.Container{Args: []string{"bill"}})
+	require.Error(t, err, "no such command")
 }

@@ -58,13 +58,14 @@ priorityClassName: {{ . | quote }}
       key: {{ if .Values.database.url }}url{{ else }}{{ .Values.database.key | quote }}{{ end }}
 {{- end }}
 
-{{- /* Flags as environment variables, so that a rerun can override one. */}}
-{{- define "duesday.env" -}}
-{{- $ := index . 0 }}
-{{- $lease := index . 1 }}
+{{- /* (dict "root" $ "command" …): the command's flags as environment variables, so that a rerun can override one. */}}
+{{- define "duesday.settings" -}}
+{{- $ := .root }}
+{{- $command := .command }}
 {{- with $.Values.billing }}
 - name: DUESDAY_CUSTOMERS
   value: {{ .customers | quote }}
+{{- if ne $command "reconcile" }}
 - name: DUESDAY_PERIOD_OFFSET
   value: {{ .periodOffset | int | quote }}
 - name: DUESDAY_TIME_ZONE
@@ -75,22 +76,27 @@ priorityClassName: {{ . | quote }}
   value: {{ .method | quote }}
 - name: DUESDAY_DESCRIPTION
   value: {{ .description | quote }}
+- name: DUESDAY_SPEND_CAP_FACTOR
+  value: {{ .spendCapFactor | toString | quote }}
+{{- end }}
+{{- if ne $command "plan" }}
 - name: DUESDAY_RATE
   value: {{ .rate | toString | quote }}
 - name: DUESDAY_WORKERS
   value: {{ .workers | int | quote }}
-- name: DUESDAY_SPEND_CAP_FACTOR
-  value: {{ .spendCapFactor | toString | quote }}
 {{- end }}
+{{- end }}
+{{- if eq .command "run" }}
 - name: DUESDAY_LEASE_NAME
-  value: {{ $lease }}
-{{ include "duesday.databaseEnv" $ }}
-- name: STRIPE_API_KEY_FILE
-  value: /var/run/secrets/duesday/stripe/api-key
-{{- with $.Values.stripe.apiBase }}
-- name: STRIPE_API_BASE
-  value: {{ . | quote }}
+  value: {{ include "duesday.fullname" $ }}
+{{- else if eq .command "reconcile" }}
+- name: DUESDAY_RETRY_DECLINED
+  value: {{ $.Values.reconcile.retryDeclined | quote }}
 {{- end }}
+{{- end }}
+
+{{- /* Who runs in which Job: what the election, and the period that the Job was scheduled for, want to know. */}}
+{{- define "duesday.identity" -}}
 - name: POD_NAME
   valueFrom:
     fieldRef:
@@ -103,79 +109,135 @@ priorityClassName: {{ . | quote }}
   valueFrom:
     fieldRef:
       fieldPath: metadata.labels['batch.kubernetes.io/job-name']
-{{- with $.Values.extraEnv }}
+{{- end }}
+
+{{- define "duesday.stripeEnv" -}}
+- name: STRIPE_API_KEY_FILE
+  value: /var/run/secrets/duesday/stripe/api-key
+{{- with .Values.stripe.apiBase }}
+- name: STRIPE_API_BASE
+  value: {{ . | quote }}
+{{- end }}
+{{- end }}
+
+{{- /* (list $ "stripe" …): where the named secrets are mounted, and what the user adds. */}}
+{{- define "duesday.mounts" -}}
+{{- range rest . }}
+- name: {{ . }}
+  mountPath: /var/run/secrets/duesday/{{ . }}
+  readOnly: true
+{{- end }}
+{{- with (first .).Values.extraVolumeMounts }}
 {{ toYaml . }}
 {{- end }}
 {{- end }}
 
-{{- /* (dict "root" $ "component" … "args" … "lease" …): a Job's pod that works with Stripe. */}}
+{{- define "duesday.volumes" -}}
+{{- $ := first . }}
+{{- range rest . }}
+- name: {{ . }}
+  secret:
+    secretName: {{ include "duesday.stripeSecret" $ | quote }}
+    items:
+      - key: {{ if $.Values.stripe.apiKey }}api-key{{ else }}{{ $.Values.stripe.key | quote }}{{ end }}
+        path: api-key
+{{- end }}
+{{- with $.Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- /* (dict "root" $ "name" … "constraints" …): the constraints, or where there are none to prefer different nodes. */}}
+{{- define "duesday.spread" -}}
+{{- if kindIs "invalid" .constraints }}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "duesday.selector" (list .root .component) | nindent 8 }}
+{{- else if .constraints }}
+topologySpreadConstraints:
+  {{- toYaml .constraints | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* (dict "root" $ "component" … "annotations" …): a pod's labels and annotations; it changes with the chart's own secrets. */}}
+{{- define "duesday.podMeta" -}}
+{{- $ := .root }}
+labels:
+  {{- include "duesday.podLabels" (list $ .component) | nindent 2 }}
+{{- $checksums := dict }}
+{{- with include (print $.Template.BasePath "/secrets.yaml") $ | trim }}
+{{- $_ := set $checksums "checksum/secrets" (sha256sum .) }}
+{{- end }}
+{{- with merge $checksums (default dict .annotations) (default dict $.Values.podAnnotations) }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- /* (dict "root" $ "command" "run", "reconcile" or "plan"): a pod that runs the command once. */}}
 {{- define "duesday.jobPod" -}}
 {{- $ := .root }}
+{{- $runs := eq .command "run" }}
+{{- $secrets := ne .command "plan" | ternary (list "stripe") list }}
 metadata:
-  labels:
-    {{- include "duesday.podLabels" (list $ .component) | nindent 4 }}
-  {{- $checksums := dict }}
-  {{- if or $.Values.database.url $.Values.stripe.apiKey }}
-  {{- $_ := set $checksums "checksum/secrets" (include (print $.Template.BasePath "/secrets.yaml") $ | sha256sum) }}
-  {{- end }}
-  {{- with merge $checksums (default dict $.Values.podAnnotations) }}
-  annotations:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
+  {{- include "duesday.podMeta" (dict "root" $ "component" .command) | trim | nindent 2 }}
 spec:
   restartPolicy: Never
   terminationGracePeriodSeconds: {{ $.Values.terminationGracePeriodSeconds | int }}
   serviceAccountName: {{ include "duesday.serviceAccountName" $ }}
-  automountServiceAccountToken: true
+  automountServiceAccountToken: {{ $runs }}
   enableServiceLinks: false
   {{- with include "duesday.placement" $ }}
   {{- . | nindent 2 }}
   {{- end }}
   securityContext:
     {{- include "duesday.podSecurity" $ | nindent 4 }}
-  {{- if kindIs "invalid" $.Values.topologySpreadConstraints }}
-  topologySpreadConstraints:
-    - maxSkew: 1
-      topologyKey: kubernetes.io/hostname
-      whenUnsatisfiable: ScheduleAnyway
-      labelSelector:
-        matchLabels:
-          {{- include "duesday.selector" (list $ .component) | nindent 10 }}
-  {{- else if $.Values.topologySpreadConstraints }}
-  topologySpreadConstraints:
-    {{- toYaml $.Values.topologySpreadConstraints | nindent 4 }}
+  {{- if $runs }}
+  {{- with include "duesday.spread" (dict "root" $ "component" .command "constraints" $.Values.topologySpreadConstraints) | trim }}
+  {{- . | nindent 2 }}
+  {{- end }}
   {{- end }}
   containers:
     - name: duesday
       image: {{ include "duesday.image" $ | quote }}
       imagePullPolicy: {{ $.Values.image.pullPolicy }}
       args:
-        {{- toYaml .args | nindent 8 }}
+        - {{ .command }}
+        {{- if $runs }}
+        {{- with $.Values.extraArgs }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+        {{- end }}
       env:
-        {{- include "duesday.env" (list $ .lease) | trim | nindent 8 }}
+        {{- include "duesday.settings" . | trim | nindent 8 }}
+        {{- include "duesday.databaseEnv" $ | nindent 8 }}
+        {{- if $secrets }}
+        {{- include "duesday.stripeEnv" $ | nindent 8 }}
+        {{- end }}
+        {{- if $runs }}
+        {{- include "duesday.identity" $ | nindent 8 }}
+        {{- end }}
+        {{- with $.Values.extraEnv }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
       {{- with $.Values.resources }}
       resources:
         {{- toYaml . | nindent 8 }}
       {{- end }}
       securityContext:
         {{- include "duesday.containerSecurity" $ | nindent 8 }}
+      {{- with include "duesday.mounts" (prepend $secrets $) | trim }}
       volumeMounts:
-        - name: stripe
-          mountPath: /var/run/secrets/duesday/stripe
-          readOnly: true
-        {{- with $.Values.extraVolumeMounts }}
-        {{- toYaml . | nindent 8 }}
-        {{- end }}
+        {{- . | nindent 8 }}
+      {{- end }}
+  {{- with include "duesday.volumes" (prepend $secrets $) | trim }}
   volumes:
-    - name: stripe
-      secret:
-        secretName: {{ include "duesday.stripeSecret" $ | quote }}
-        items:
-          - key: {{ if $.Values.stripe.apiKey }}api-key{{ else }}{{ $.Values.stripe.key | quote }}{{ end }}
-            path: api-key
-    {{- with $.Values.extraVolumes }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
+    {{- . | nindent 4 }}
+  {{- end }}
 {{- end }}
 
 {{- define "duesday.egress" -}}
