@@ -111,7 +111,7 @@ func (l *Ledger) claim(ctx context.Context, conn *pgx.Conn, from ClaimCursor, li
 	if from.Valid {
 		after = &from.After
 	}
-	readAt := time.Now()
+	readAt := l.now()
 	rows, err := conn.Query(ctx, claimSQL, l.Period.String(), after, limit, l.lockID(), l.Namespace)
 	if err != nil {
 		return Page{}, fmt.Errorf("claim a page: %w", err)

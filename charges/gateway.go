@@ -14,6 +14,7 @@ import (
 	"github.com/stripe/stripe-go/v76/client"
 
 	"github.com/duesday/duesday/internal/exitcode"
+	"github.com/duesday/duesday/internal/mutant"
 )
 
 // Metadata that every Stripe object carries: how a lost answer is found again.
@@ -196,7 +197,8 @@ const lookBack = time.Hour
 
 // Find looks for what was charged under the slot's key: all charges (or
 // intents) of the customer since the claim, page by page. pace is called
-// before each page. found is false only if every page was read. With an error
+// before each page. Of several under the key, one that is paid counts, or will
+// be. found is false only if every page was read. With an error
 // nothing is known about the charge, and the outcome says what to do about the
 // listing (slow down, stop).
 func (g *Gateway) Find(ctx context.Context, slot *Slot, pace func(context.Context) error) (out Outcome, found bool, err error) {
@@ -208,21 +210,31 @@ func (g *Gateway) Find(ctx context.Context, slot *Slot, pace func(context.Contex
 		w := &wire{}
 		page, err := g.list(withWire(ctx, w), slot, after, w)
 		if err != nil {
+			if mutant.Is("list-error-is-empty") {
+				return Outcome{}, false, nil
+			}
 			out := unsettling(judgeError(err, w))
 			return out, false, fmt.Errorf("list the customer's charges: %w", out.Err)
 		}
-		if page.found != nil {
-			return *page.found, true, nil
+		for _, o := range page.found {
+			if !found || better(o, out) {
+				out, found = o, true
+			}
 		}
-		if !page.more {
-			return Outcome{}, false, nil
+		if !page.more || out.Verdict == Paid {
+			return out, found, nil
 		}
 		after = page.last
 	}
 }
 
+// better reports whether a stands for more money than b.
+func better(a, b Outcome) bool {
+	return a.Verdict == Paid && b.Verdict != Paid || a.Verdict == Pending && b.Verdict != Paid && b.Verdict != Pending
+}
+
 type listPage struct {
-	found *Outcome
+	found []Outcome
 	last  string
 	more  bool
 }
@@ -246,8 +258,7 @@ func (g *Gateway) list(ctx context.Context, slot *Slot, after string, w *wire) (
 		for intents.Next() {
 			pi := intents.PaymentIntent()
 			if page.last = pi.ID; pi.Metadata[metaKey] == slot.Key {
-				out := judgeIntent(pi, slot, w)
-				return listPage{found: &out}, nil
+				page.found = append(page.found, judgeIntent(pi, slot, w))
 			}
 		}
 		it = intents
@@ -260,8 +271,7 @@ func (g *Gateway) list(ctx context.Context, slot *Slot, after string, w *wire) (
 		for charges.Next() {
 			ch := charges.Charge()
 			if page.last = ch.ID; ch.Metadata[metaKey] == slot.Key {
-				out := judgeCharge(ch, slot, w)
-				return listPage{found: &out}, nil
+				page.found = append(page.found, judgeCharge(ch, slot, w))
 			}
 		}
 		it = charges

@@ -213,6 +213,39 @@ func TestFind_saysWhatBecameOfIt(t *testing.T) {
 	}
 }
 
+// A decline that is newer, or on an earlier page, must not hide the money.
+func TestFind_ofSeveralThePaidOneCounts(t *testing.T) {
+	t.Parallel()
+	for _, method := range methods() {
+		failed, pending := stripesim.StatusFailed, stripesim.StatusPending
+		if method == charges.MethodPaymentIntents {
+			failed, pending = stripesim.StatusCanceled, stripesim.StatusProcessing
+		}
+		sim := stripesim.Start(t, stripesim.Options{})
+		slot := slotFor(method, "cus_1")
+		find := func() charges.Outcome {
+			out, found, err := newGateway(t, sim.URL).Find(t.Context(), slot, noPace)
+			require.NoError(t, err)
+			require.True(t, found)
+			return out
+		}
+		paid := plantOwn(sim.Sim, slot, stripesim.StatusSucceeded)
+		plantOwn(sim.Sim, slot, failed)
+		plantOthers(sim.Sim, slot, 150)
+		plantOwn(sim.Sim, slot, failed)
+		out := find()
+		require.Equal(t, charges.Paid, out.Verdict)
+		require.Equal(t, paid.ID, out.ChargeID)
+
+		slot.Key = strings.Repeat("e", 32)
+		waits := plantOwn(sim.Sim, slot, pending)
+		plantOwn(sim.Sim, slot, failed)
+		out = find()
+		require.Equal(t, charges.Pending, out.Verdict)
+		require.Equal(t, waits.ID, out.ChargeID)
+	}
+}
+
 // What is on a page that could not be read may be the charge.
 func TestFind_aListThatFailsIsNotNotFound(t *testing.T) {
 	t.Parallel()

@@ -23,6 +23,16 @@ var ErrFenced = errors.New("this database session does not hold the period's loc
 type Ledger struct {
 	Period    Period
 	Namespace string
+	// Now is the clock by which a slot's reading is told; nil: time.Now. All
+	// ages in the ledger are the database's.
+	Now func() time.Time
+}
+
+func (l *Ledger) now() time.Time {
+	if l.Now == nil {
+		return time.Now()
+	}
+	return l.Now()
 }
 
 // PeriodState is a row of periods.

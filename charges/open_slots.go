@@ -52,7 +52,7 @@ func (l *Ledger) openSlots(ctx context.Context, db Querier, status Status, after
 		WHERE slot.billing_period = $1 AND slot.status = $2 AND slot.customer_id > $3
 		ORDER BY slot.customer_id
 		LIMIT $4`
-	readAt := time.Now()
+	readAt := l.now()
 	rows, err := db.Query(ctx, read, l.Period.String(), string(status), after, limit)
 	if err != nil {
 		return nil, fmt.Errorf("read the %s slots: %w", status, err)
@@ -114,7 +114,7 @@ func (l *Ledger) RetryDeclined(ctx context.Context, conn *pgx.Conn, d Dunning, a
 	for i, pause := range d.Schedule {
 		seconds[i] = pause.Seconds()
 	}
-	readAt := time.Now()
+	readAt := l.now()
 	rows, err := conn.Query(ctx, retry, l.Period.String(), after, limit, seconds, l.lockID(), l.Namespace)
 	if err != nil {
 		return nil, fmt.Errorf("open new attempts: %w", relationError(d.Customers, err))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -42,12 +41,17 @@ const settleSQL = `
 		WHERE slot.idempotency_key = result.idempotency_key
 			AND array_position($8::text[], result.status) > array_position($8::text[], slot.status)
 		RETURNING slot.*, result.request_id
+	), attempt AS (
+		INSERT INTO duesday.attempts (customer_id, billing_period, attempt, idempotency_key,
+			amount, currency, status, charge_id, failure_code, failure_message, request_id)
+		SELECT customer_id, billing_period, attempt, idempotency_key,
+			amount, currency, status, charge_id, failure_code, failure_message, nullif(request_id, '')
+		FROM settled
+		RETURNING id
 	)
-	INSERT INTO duesday.attempts (customer_id, billing_period, attempt, idempotency_key,
-		amount, currency, status, charge_id, failure_code, failure_message, request_id)
-	SELECT customer_id, billing_period, attempt, idempotency_key,
-		amount, currency, status, charge_id, failure_code, failure_message, nullif(request_id, '')
-	FROM settled`
+	SELECT (SELECT count(*) FROM attempt),
+		ARRAY(SELECT charge_id FROM result WHERE status = 'succeeded'
+			AND NOT EXISTS (SELECT FROM locked WHERE locked.idempotency_key = result.idempotency_key))`
 
 // statusRank orders the statuses: a result replaces only one before it.
 var statusRank = []string{
@@ -55,8 +59,10 @@ var statusRank = []string{
 }
 
 // Settle records results. It needs no lock, since under a key there is only one
-// result, and may be repeated. It returns how many changed their slot.
-func Settle(ctx context.Context, db Querier, results []Settlement) (int, error) {
+// result, and may be repeated. It returns how many changed their slot, and the
+// charges that succeeded under a key which is no slot's any more: that money was
+// taken beside the ledger, and a person must look at it.
+func Settle(ctx context.Context, db Querier, results []Settlement) (changed int, stray []string, err error) {
 	n := len(results)
 	keys, statuses, ids := make([]string, n), make([]string, n), make([]string, n)
 	codes, messages, requests := make([]string, n), make([]string, n), make([]string, n)
@@ -66,11 +72,11 @@ func Settle(ctx context.Context, db Querier, results []Settlement) (int, error) 
 		codes[i], messages[i], requests[i] = plainText(r.FailureCode), plainText(r.FailureMessage), plainText(r.RequestID)
 		needCustomer[i] = r.NeedsCustomer
 	}
-	tag, err := db.Exec(ctx, settleSQL, keys, statuses, ids, codes, messages, requests, needCustomer, statusRank)
+	err = db.QueryRow(ctx, settleSQL, keys, statuses, ids, codes, messages, requests, needCustomer, statusRank).Scan(&changed, &stray)
 	if err != nil {
-		return 0, fmt.Errorf("settle %d slots: %w", n, err)
+		return 0, nil, fmt.Errorf("settle %d slots: %w", n, err)
 	}
-	return int(tag.RowsAffected()), nil
+	return changed, stray, nil
 }
 
 // plainText makes Stripe's words storable: valid UTF-8, no NUL, not endless.
@@ -91,7 +97,7 @@ func (l *Ledger) RefreshWindow(ctx context.Context, conn *pgx.Conn, slot *Slot) 
 	refresh := `
 		UPDATE duesday.charges SET key_window_at = clock_timestamp()
 		WHERE idempotency_key = $1 AND status = 'claimed' AND ` + fence.Held("$2")
-	readAt := time.Now()
+	readAt := l.now()
 	tag, err := conn.Exec(ctx, refresh, slot.Key, l.lockID())
 	if err != nil {
 		return fmt.Errorf("refresh the key's window: %w", err)

@@ -175,8 +175,8 @@ func TestSettle_batchesInAnyOrderDoNotDeadlock(t *testing.T) {
 			back[i].Status = charges.Succeeded
 		}
 		var g errgroup.Group
-		g.Go(func() error { _, err := charges.Settle(b.ctx, a, forth); return err })
-		g.Go(func() error { _, err := charges.Settle(b.ctx, c, back); return err })
+		g.Go(func() error { _, _, err := charges.Settle(b.ctx, a, forth); return err })
+		g.Go(func() error { _, _, err := charges.Settle(b.ctx, c, back); return err })
 		require.NoError(t, g.Wait(), "round %d", round)
 		require.Equal(t, fmt.Sprint(n), b.text(t, `SELECT count(*) FROM duesday.charges WHERE status = 'succeeded'`))
 	}
@@ -347,4 +347,24 @@ func TestSettlePeriod_empty(t *testing.T) {
 	done, err = b.SettlePeriod(b.ctx, b.conn)
 	require.NoError(t, err)
 	require.True(t, done)
+}
+
+// Money that was taken under a key which the slot has left is not passed over
+// in silence.
+func TestSettle_tellsOfChargesThatNoSlotKnows(t *testing.T) {
+	t.Parallel()
+	b := opened(t, 1)
+	slot := b.claimAll(t)[0]
+	changed, stray, err := charges.Settle(b.ctx, b.conn, []charges.Settlement{
+		{Key: slot.Key, Status: charges.Succeeded, ChargeID: "ch_ours"},
+		{Key: strings.Repeat("0", 32), Status: charges.Succeeded, ChargeID: "ch_stray"},
+		{Key: strings.Repeat("1", 32), Status: charges.Declined, ChargeID: "ch_declined"},
+	})
+	require.NoError(t, err)
+	require.Equal(t, 1, changed)
+	require.Equal(t, []string{"ch_stray"}, stray)
+
+	_, stray, err = charges.Settle(b.ctx, b.conn, []charges.Settlement{{Key: slot.Key, Status: charges.Succeeded, ChargeID: "ch_ours"}})
+	require.NoError(t, err)
+	require.Empty(t, stray, "a repeat is no stranger")
 }

@@ -134,7 +134,7 @@ func (b *testBundle) claimAll(t testing.TB) []charges.Slot {
 
 func (b *testBundle) settle(t testing.TB, results ...charges.Settlement) int {
 	t.Helper()
-	n, err := charges.Settle(b.ctx, b.conn, results)
+	n, _, err := charges.Settle(b.ctx, b.conn, results)
 	require.NoError(t, err)
 	return n
 }

@@ -142,8 +142,13 @@ func (w *work) recordBatch(batch []charges.Settlement) error {
 	// Not bounded by the work's own contexts: results in hand are worth the wait.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), settleTries)
 	defer cancel()
-	_, err := backoff.Retry(ctx, func() (int, error) {
-		return charges.Settle(ctx, w.Pool, batch)
+	stray, err := backoff.Retry(ctx, func() ([]string, error) {
+		_, stray, err := charges.Settle(ctx, w.Pool, batch)
+		return stray, err
 	}, backoff.WithMaxElapsedTime(settleTries))
+	if len(stray) > 0 {
+		w.Log.Error("charges succeeded under keys that no slot has any more: somebody may have paid twice, look at them",
+			zap.Strings("charge_ids", stray))
+	}
 	return err
 }

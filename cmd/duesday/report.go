@@ -58,12 +58,21 @@ func (p *program) report(ctx context.Context, ledger charges.Ledger, format stri
 	if len(all) == 0 {
 		return usage("period %s has not been opened: there is nothing to report; see duesday status", ledger.Period)
 	}
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	// The rows stream as fast as their reader reads, be it a person's pager.
+	if _, err := conn.Exec(ctx, `SET statement_timeout = 0`); err != nil {
+		return err
+	}
 	out := bufio.NewWriter(p.out)
 	write := map[string]func(io.Writer, charges.PeriodStatus, rows) error{
 		"table": reportTable, "csv": reportCSV, "json": reportJSON,
 	}[format]
 	if err := write(out, all[0], func(each func(charges.Row) error) error {
-		return ledger.Report(ctx, pool, each)
+		return ledger.Report(ctx, conn, each)
 	}); err != nil {
 		return databaseError(err)
 	}
