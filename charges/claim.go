@@ -112,7 +112,7 @@ func (l *Ledger) claim(ctx context.Context, conn *pgx.Conn, from ClaimCursor, li
 		after = &from.After
 	}
 	readAt := l.now()
-	rows, err := conn.Query(ctx, claimSQL, l.Period.String(), after, limit, l.lockID(), l.Namespace)
+	rows, err := conn.Query(ctx, mutated(claimSQL), l.Period.String(), after, limit, l.lockID(), l.Namespace)
 	if err != nil {
 		return Page{}, fmt.Errorf("claim a page: %w", err)
 	}

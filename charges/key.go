@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/duesday/duesday/internal/mutant"
 )
 
 var attemptSuffix = regexp.MustCompile(`^attempt-[0-9]+$`)
@@ -50,6 +52,9 @@ func Key(customer string, period Period, namespace string, attempt int) string {
 // keySQL is Key in SQL, for the statement that claims. The arguments are SQL
 // expressions: texts, and an integer for attempt.
 func keySQL(customer, period, namespace, attempt string) string {
+	if mutant.Is("random-key") {
+		customer = "random()::text || " + customer
+	}
 	return fmt.Sprintf(
 		`left(encode(sha256(convert_to(%s || ':' || %s || ':' || %s || CASE WHEN %s > 1 THEN ':attempt-' || %[4]s ELSE '' END, 'UTF8')), 'hex'), 32)`,
 		customer, period, namespace, attempt)

@@ -53,7 +53,7 @@ func (l *Ledger) openSlots(ctx context.Context, db Querier, status Status, after
 		ORDER BY slot.customer_id
 		LIMIT $4`
 	readAt := l.now()
-	rows, err := db.Query(ctx, read, l.Period.String(), string(status), after, limit)
+	rows, err := db.Query(ctx, mutated(read), l.Period.String(), string(status), after, limit)
 	if err != nil {
 		return nil, fmt.Errorf("read the %s slots: %w", status, err)
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+
+	"github.com/duesday/duesday/internal/mutant"
 )
 
 // RetryPolicy bounds the transport retries of one slot: same key, same
@@ -87,6 +89,9 @@ func (s *Sender) Send(ctx, inFlight context.Context, slot *Slot) Outcome {
 		if !slot.Resendable(s.Now()) {
 			return errors.New("the key's window ended while waiting")
 		}
+		if mutant.Is("may-charge-ignored") {
+			return nil
+		}
 		return s.MayCharge()
 	}
 	out, err := backoff.Retry(ctx, func() (Outcome, error) {
@@ -139,7 +144,7 @@ func (s *Sender) Send(ctx, inFlight context.Context, slot *Slot) Outcome {
 // key of. done is false if the slot may now be sent like a new one.
 func (s *Sender) lookFirst(ctx, inFlight context.Context, slot *Slot) (out Outcome, done bool) {
 	found, ok, err := s.find(ctx, inFlight, slot)
-	if mutantNoLookup {
+	if mutant.Is("no-lookup") {
 		ok, err = false, nil
 	}
 	switch {

@@ -72,7 +72,7 @@ func Settle(ctx context.Context, db Querier, results []Settlement) (changed int,
 		codes[i], messages[i], requests[i] = plainText(r.FailureCode), plainText(r.FailureMessage), plainText(r.RequestID)
 		needCustomer[i] = r.NeedsCustomer
 	}
-	err = db.QueryRow(ctx, settleSQL, keys, statuses, ids, codes, messages, requests, needCustomer, statusRank).Scan(&changed, &stray)
+	err = db.QueryRow(ctx, mutated(settleSQL), keys, statuses, ids, codes, messages, requests, needCustomer, statusRank).Scan(&changed, &stray)
 	if err != nil {
 		return 0, nil, fmt.Errorf("settle %d slots: %w", n, err)
 	}
@@ -98,7 +98,7 @@ func (l *Ledger) RefreshWindow(ctx context.Context, conn *pgx.Conn, slot *Slot) 
 		UPDATE duesday.charges SET key_window_at = clock_timestamp()
 		WHERE idempotency_key = $1 AND status = 'claimed' AND ` + fence.Held("$2")
 	readAt := l.now()
-	tag, err := conn.Exec(ctx, refresh, slot.Key, l.lockID())
+	tag, err := conn.Exec(ctx, mutated(refresh), slot.Key, l.lockID())
 	if err != nil {
 		return fmt.Errorf("refresh the key's window: %w", err)
 	}

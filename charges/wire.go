@@ -3,6 +3,8 @@ package charges
 import (
 	"context"
 	"net/http"
+
+	"github.com/duesday/duesday/internal/mutant"
 )
 
 // wire is what HTTP itself said, kept beside what stripe-go made of it: of an
@@ -25,7 +27,7 @@ type wireTap struct{ next http.RoundTripper }
 // in a process that was frozen, Stripe may have forgotten the key by then.
 // Without GetBody it cannot, and Sender asks first whether it still may.
 func (t wireTap) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.Method == http.MethodPost {
+	if req.Method == http.MethodPost && !mutant.Is("http-replay") {
 		req = req.Clone(req.Context())
 		req.GetBody = nil
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/duesday/duesday/charges"
 	"github.com/duesday/duesday/internal/exitcode"
+	"github.com/duesday/duesday/internal/mutant"
 )
 
 // Leadership is the right to bill the period, as long as its context lives. The
@@ -189,6 +190,9 @@ func (r *run) prepare(ctx context.Context) (settled bool, err error) {
 	}
 	if r.state, err = r.Ledger.State(ctx, r.Pool); err != nil {
 		return false, err
+	}
+	if mutant.Is("customers-reread") {
+		r.Reopen = true
 	}
 	if r.state.Opened {
 		if err := r.raiseCaps(ctx); err != nil {

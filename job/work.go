@@ -13,6 +13,7 @@ import (
 
 	"github.com/duesday/duesday/charges"
 	"github.com/duesday/duesday/internal/exitcode"
+	"github.com/duesday/duesday/internal/mutant"
 )
 
 // work is the part of a run that sends. Two contexts bound it: ctx, which ends
@@ -172,6 +173,9 @@ func (w *work) send(slot *charges.Slot, results chan<- charges.Settlement) {
 		return // stays claimed; the next run sends it
 	}
 	out := w.Sender.Send(w.ctx, w.inFlight, slot)
+	if mutant.Is("in-doubt-is-declined") && out.Verdict == charges.Unknown {
+		out.Verdict = charges.Refused
+	}
 	if out.Settles() {
 		w.unanswered.Store(0)
 		if out.FailureCode == "idempotency_error" {

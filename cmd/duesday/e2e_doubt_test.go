@@ -91,10 +91,11 @@ func TestDoubt_anAnswerLostADayAgoIsLookedUpNotSentAgain(t *testing.T) {
 func TestDoubt_withoutTheLookUpTheSameStoryChargesTwice(t *testing.T) {
 	t.Parallel()
 	mutant := filepath.Join(t.TempDir(), "mutant")
-	out, err := exec.Command("go", "build", "-tags", "mutant_no_lookup", "-o", mutant, ".").CombinedOutput()
+	out, err := exec.Command("go", "build", "-tags", "mutant", "-o", mutant, ".").CombinedOutput()
 	require.NoError(t, err, string(out))
 	b := lostAnswerAndADayLater(t, func(b *bundle) {
 		cmd := exec.Command(mutant, append([]string{"run", "--leader-elect=false", "--period=" + testPeriod}, longLease...)...)
+		cmd.Env = append(cmd.Env, "DUESDAY_MUTANT=no-lookup")
 		for name, value := range b.env {
 			cmd.Env = append(cmd.Env, name+"="+value)
 		}

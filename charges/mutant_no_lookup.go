@@ -1,5 +1,0 @@
-//go:build mutant_no_lookup
-
-package charges
-
-const mutantNoLookup = true
