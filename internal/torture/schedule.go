@@ -95,7 +95,7 @@ func draw(seed uint64) schedule {
 		workers: pick(r, 1, 4, 8),
 		latency: time.Duration(r.IntN(15)) * time.Millisecond,
 	}
-	s.customers = drawCustomers(r, 20+r.IntN(41))
+	s.customers = drawCustomers(r, 20+r.IntN(41), s.method)
 	s.faults = drawFaults(r)
 	s.listFaults = pick(r, 0, 0.1, 0.4)
 
@@ -127,7 +127,7 @@ func draw(seed uint64) schedule {
 
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
-func drawCustomers(r *rand.Rand, n int) []customer {
+func drawCustomers(r *rand.Rand, n int, method string) []customer {
 	all := make([]customer, n)
 	odd := []string{declines, expired, declinesOnce, declinesOnce, pendingPays, pendingFails, missing}
 	unpaid := 0
@@ -139,7 +139,7 @@ func drawCustomers(r *rand.Rand, n int) []customer {
 		if r.IntN(8) == 0 {
 			c.stripeID = ""
 		}
-		if r.IntN(2) == 0 {
+		if r.IntN(2) == 0 || method == "payment_intents" { // which need one
 			c.paymentMethod = "pm_card"
 		}
 		switch x := r.IntN(20); {
