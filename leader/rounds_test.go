@@ -58,7 +58,16 @@ func (r *round) upTo(d time.Duration) time.Duration {
 func (r *round) skies() func(*rand.Rand) kubesim.Fault {
 	lease := r.config.LeaseDuration
 	some := func(rnd *rand.Rand, d time.Duration) time.Duration { return 1 + time.Duration(rnd.Int64N(int64(d))) }
+	cut := false
 	all := []func(*rand.Rand) kubesim.Fault{
+		// The last that is granted is answered as late as can be.
+		func(*rand.Rand) kubesim.Fault {
+			if cut {
+				return kubesim.Fault{Before: kubesim.Forever}
+			}
+			cut = true
+			return kubesim.Fault{After: r.config.RenewDeadline * 49 / 100}
+		},
 		func(*rand.Rand) kubesim.Fault { return kubesim.Fault{} },
 		func(*rand.Rand) kubesim.Fault { return kubesim.Fault{} },
 		func(*rand.Rand) kubesim.Fault { return kubesim.Fault{Before: kubesim.Forever} },
@@ -183,7 +192,7 @@ func TestLease_neverHasTwoWorkingContextsAtOnce(t *testing.T) {
 func (r *round) durations() LeaseConfig {
 	c := LeaseConfig{Namespace: billing, Name: duesday, Log: zap.NewNop()}
 	c.LeaseDuration = time.Second + r.upTo(14*time.Second)
-	c.RenewDeadline = c.LeaseDuration - r.upTo(c.LeaseDuration/2)
-	c.RetryPeriod = c.RenewDeadline/10 + r.upTo(c.RenewDeadline/2)
+	c.RenewDeadline = c.LeaseDuration - r.upTo(c.LeaseDuration/3)
+	c.RetryPeriod = c.RenewDeadline/20 + r.upTo(c.RenewDeadline/4)
 	return c
 }
