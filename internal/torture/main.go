@@ -35,6 +35,7 @@ type settings struct {
 	parallel         int
 	verbose          bool
 	binary           string // empty: built
+	firstOnly        bool   // end at the first schedule that fails
 }
 
 func read() (s settings, err error) {
@@ -58,7 +59,7 @@ func read() (s settings, err error) {
 	}
 	// They wait more than they work.
 	s.parallel = int(number("TORTURE_PARALLEL", uint64(2*runtime.NumCPU())))
-	s.binary = os.Getenv("TORTURE_BINARY")
+	s.binary, s.firstOnly = os.Getenv("TORTURE_BINARY"), os.Getenv("TORTURE_FIRST") != ""
 	return s, err
 }
 
@@ -101,6 +102,9 @@ func torture(ctx context.Context) (ok bool, err error) {
 				if len(r.problems) > 0 {
 					failed = append(failed, seed)
 					r.explain(os.Stdout)
+					if s.firstOnly {
+						cancel()
+					}
 				} else if s.verbose {
 					r.show(os.Stdout)
 				}
@@ -128,7 +132,7 @@ feed:
 	for _, seed := range failed {
 		fmt.Printf("FAILED: replay it with  make torture TORTURE_SEED=%d\n", seed)
 	}
-	return len(failed) == 0 && ctx.Err() == nil || len(failed) == 0 && err == nil && all["schedules"] == int(s.schedules), err
+	return len(failed) == 0 && all["schedules"] == int(s.schedules), err
 }
 
 // work plays schedule after schedule on a Postgres of its own.
