@@ -16,9 +16,9 @@ func all() []mistake {
 		// Something that is not a business fact enters the key.
 		{"random-key", "charges", "TestKeySQL_isKey"},
 		// A claimed slot is taken for one that somebody else is charging.
-		{"skip-recovery", "job", "TestRun_takesUpWhatAnEarlierRunClaimed"},
+		{"skip-recovery", "job", "TestRun_refusedMidwayStopsAndDeclinesNobody"},
 		// A resend reads what is owed now, not what was frozen.
-		{"resend-from-customers", "charges", "TestInDoubt_isWhatWasFrozen"},
+		{"resend-from-customers", "charges", "TestInDoubt_isWhatWasClaimedAndNothingElse"},
 		// Each run reads the customers again, not only the one that opens.
 		{"customers-reread", "job", "TestRun_readsTheCustomersOnce"},
 		// Being told to stop counts as success, and the Job does not go on.
@@ -38,7 +38,7 @@ func all() []mistake {
 		// A late answer undoes what was recorded.
 		{"settle-overwrites", "charges", "TestSettle_lesserNeverReplacesGreater"},
 		// An answer that never came is taken for a decline.
-		{"in-doubt-is-declined", "", ""},
+		{"in-doubt-is-declined", "job", "TestRun_inAnOutageGivesUpAfterAFewSlots"},
 		// The cursor stays where it was, or says that all have been claimed.
 		{"cursor-stays", "charges", "TestClaim_pagesByTheLastID"},
 		{"cursor-too-far", "charges", "TestClaim_pagesByTheLastID"},
