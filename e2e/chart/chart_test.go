@@ -19,8 +19,10 @@ import (
 
 func TestLint(t *testing.T) {
 	t.Parallel()
-	_, err := helm(t, "lint", "--strict", "--kube-version", "1.36.3", chart)
-	require.NoError(t, err)
+	for _, proxy := range []string{"false", "true"} {
+		_, err := helm(t, "lint", "--strict", "--kube-version", "1.36.3", "--set", "proxy.enabled="+proxy, chart)
+		require.NoError(t, err)
+	}
 }
 
 // What the chart makes by default is what the plain manifests are.
@@ -118,7 +120,7 @@ func TestTemplate_tellsZeroFromNull(t *testing.T) {
 	require.Len(t, closed.Spec.PolicyTypes, 2)
 
 	for _, path := range []string{"extraEnv", "extraArgs", "extraVolumes", "extraVolumeMounts", "nodeSelector", "tolerations", "affinity",
-		"labels", "annotations", "podLabels", "podAnnotations", "serviceAccount.annotations", "image.pullSecrets", "networkPolicy.extraEgress"} {
+		"labels", "annotations", "podLabels", "podAnnotations", "serviceAccount.annotations", "image.pullSecrets", "networkPolicy.extraEgress", "networkPolicy.apiServerCIDRs"} {
 		require.Equal(t, render(t), render(t, setting{path, "null"}), path)
 	}
 }
@@ -127,7 +129,8 @@ func TestTemplate_namesAreShortEnough(t *testing.T) {
 	t.Parallel()
 	for _, full := range []string{strings.Repeat("a", 63), strings.Repeat("a", 51) + "-b", strings.Repeat("a", 41) + "-" + strings.Repeat("b", 20), "x"} {
 		all := render(t, setting{"fullnameOverride", `"` + full + `"`}, setting{"reconcile.enabled", "true"},
-			setting{"database.url", `"postgres://db/x"`}, setting{"stripe.apiKey", `"rk_test_1"`})
+			setting{"database.url", `"postgres://db/x"`}, setting{"stripe.apiKey", `"rk_test_1"`},
+			setting{"proxy.enabled", "true"}, setting{"proxy.adminToken.token", `"` + strings.Repeat("t", 32) + `"`})
 		seen := map[string]bool{}
 		var leases []string
 		for _, object := range all {

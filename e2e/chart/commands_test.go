@@ -15,6 +15,7 @@ func TestTemplate_settingsAreFlags(t *testing.T) {
 	program, err := charttest.Build(t.Context(), repository, t.TempDir())
 	require.NoError(t, err)
 	stripe := "STRIPE_API_KEY_FILE: open /var/run/secrets/duesday/stripe/api-key"
+	admin := "DUESDAY_ADMIN_TOKEN_FILE: open /var/run/secrets/duesday/admin/token"
 	for name, v := range map[string]struct {
 		settings []setting
 		want     map[string]string // what is lacking first, by the name of the object
@@ -24,6 +25,10 @@ func TestTemplate_settingsAreFlags(t *testing.T) {
 		}},
 		"reconcile": {[]setting{{"reconcile", `{"enabled":true,"retryDeclined":true}`}, {"billing.rate", "0.5"}}, map[string]string{
 			"duesday": stripe, "duesday-plan": "DATABASE_URL", "duesday-migrate": "DATABASE_URL", "duesday-reconcile": stripe,
+		}},
+		"proxy": {proxied, map[string]string{
+			"duesday": admin, "duesday-plan": "DATABASE_URL", "duesday-migrate": "DATABASE_URL", "duesday-reconcile": admin,
+			"duesday-proxy": stripe,
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -65,6 +65,7 @@ var other = []struct{ path, json, seen string }{
 	{"networkPolicy.postgresPort", `6432`, "port: 6432"},
 	{"networkPolicy.httpsPort", `8443`, "port: 8443"},
 	{"networkPolicy.apiServerPort", `16443`, "port: 16443"},
+	{"networkPolicy.apiServerCIDRs", `["10.96.0.1/32","fd00::1/128"]`, `cidr: "10.96.0.1/32"`},
 	{"networkPolicy.extraEgress", `[{"to":[{"ipBlock":{"cidr":"10.0.0.0/8"}}],"ports":[{"protocol":"TCP","port":9091}]}]`, "cidr: 10.0.0.0/8"},
 	{"migrate.enabled", `false`, ""},
 	{"migrate.existingSecret", `"owner"`, `name: "owner"`},
@@ -72,6 +73,18 @@ var other = []struct{ path, json, seen string }{
 	{"reconcile.enabled", `true`, "name: duesday-reconcile\n"},
 	{"reconcile.schedule", `"3 * * * *"`, `schedule: "3 * * * *"`},
 	{"reconcile.retryDeclined", `true`, "name: DUESDAY_RETRY_DECLINED\n                  value: \"true\"\n"},
+	{"proxy.enabled", `true`, "name: duesday-proxy\n"},
+	{"proxy.replicas", `3`, "replicas: 3"},
+	{"proxy.adminToken.existingSecret", `"other-token"`, `"other-token"`},
+	{"proxy.adminToken.key", `"bearer"`, `key: "bearer"`},
+	{"proxy.adminToken.token", `"` + strings.Repeat("t", 32) + `"`, "admin-token: \"tttt"},
+	{"proxy.resources", `{"requests":{"cpu":1,"memory":"2Gi"},"limits":{"cpu":2,"memory":"2Gi"}}`, "memory: 2Gi"},
+	{"proxy.topologySpreadConstraints", `[{"maxSkew":3,"topologyKey":"zone","whenUnsatisfiable":"DoNotSchedule","labelSelector":{"matchLabels":{"a":"b"}}}]`, "maxSkew: 3"},
+	{"proxy.terminationGracePeriodSeconds", `50`, "terminationGracePeriodSeconds: 50"},
+	{"proxy.extraEnv", `[{"name":"DUESDAY_DATABASE_CONNECTIONS","value":"20"}]`, "DUESDAY_DATABASE_CONNECTIONS"},
+	{"proxy.podAnnotations", `{"prometheus.io/port":"8081"}`, `prometheus.io/port: "8081"`},
+	{"proxy.metricsFrom", `[{"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"monitoring"}}}]`, "kubernetes.io/metadata.name: monitoring"},
+	{"proxy.extraEgress", `[{"to":[{"ipBlock":{"cidr":"10.7.0.0/16"}}],"ports":[{"protocol":"TCP","port":3128}]}]`, "cidr: 10.7.0.0/16"},
 }
 
 // needs are the values without which another has no effect, or no sense.
@@ -102,6 +115,8 @@ func TestTemplate_eachValue(t *testing.T) {
 			settings := []setting{{o.path, o.json}}
 			if need, ok := needs[o.path]; ok {
 				settings = append(settings, need)
+			} else if strings.HasPrefix(o.path, "proxy.") {
+				settings = append(settings, setting{"proxy.enabled", "true"})
 			}
 			manifest, err := template(t, flags(settings)...)
 			require.NoError(t, err)
@@ -166,7 +181,10 @@ func TestTemplate_refusesNonsense(t *testing.T) {
 		{"billing.rate", `0`}, {"billing.workers", `0`}, {"billing.spendCapFactor", `0.5`}, {"billing.spendCapFactor", `"110%"`},
 		{"extraEnv", `{"A":"b"}`}, {"labels", `{"n":1}`},
 		{"serviceAccount.create", `false`}, // without a name
-		{"networkPolicy", `null`},
+		{"networkPolicy", `null`}, {"networkPolicy.apiServerCIDRs", `["10.96.0.1"]`},
+		{"reconcile.retryDeclined", `"no"`},
+		{"proxy.replicas", `0`}, {"proxy.terminationGracePeriodSeconds", `30`}, {"proxy.adminToken.token", `"short"`},
+		{"proxy", `{"enabled":true,"adminToken":{"existingSecret":""}}`}, {"proxy.metricsFrom", `["monitoring"]`},
 	} {
 		t.Run(s.path+"="+s.json, func(t *testing.T) {
 			t.Parallel()

@@ -90,3 +90,17 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded{{ if ne (. | int
 {{- define "duesday.stripeSecret" -}}
 {{- if .Values.stripe.apiKey }}{{ include "duesday.suffixed" (list . "stripe") }}{{ else }}{{ required "stripe.existingSecret: name the secret with Stripe's API key (or give stripe.apiKey, for trying out)" .Values.stripe.existingSecret }}{{ end }}
 {{- end }}
+
+{{- define "duesday.adminSecret" -}}
+{{- with .Values.proxy.adminToken }}
+{{- if .token }}{{ include "duesday.proxyName" $ }}{{ else }}{{ required "proxy.adminToken.existingSecret: name the secret with the proxy's admin token (or give proxy.adminToken.token, for trying out)" .existingSecret }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{- define "duesday.proxyName" -}}
+{{- $name := include "duesday.suffixed" (list . "proxy") }}
+{{- if not (regexMatch "^[a-z]" $name) }}
+{{- fail (printf "fullnameOverride: the name of the proxy's Service must begin with a letter, got %s" $name) }}
+{{- end }}
+{{- $name }}
+{{- end }}

@@ -111,6 +111,7 @@ priorityClassName: {{ . | quote }}
       fieldPath: metadata.labels['batch.kubernetes.io/job-name']
 {{- end }}
 
+{{- /* Stripe, for who talks to it by itself. */}}
 {{- define "duesday.stripeEnv" -}}
 - name: STRIPE_API_KEY_FILE
   value: /var/run/secrets/duesday/stripe/api-key
@@ -120,7 +121,21 @@ priorityClassName: {{ . | quote }}
 {{- end }}
 {{- end }}
 
-{{- /* (list $ "stripe" …): where the named secrets are mounted, and what the user adds. */}}
+{{- /* Stripe, for who talks to it through the proxy. */}}
+{{- define "duesday.vaultEnv" -}}
+- name: STRIPE_API_BASE
+  value: http://{{ include "duesday.proxyName" . }}:8080
+- name: DUESDAY_VAULT_URL
+  value: http://{{ include "duesday.proxyName" . }}:8081
+{{ include "duesday.adminEnv" . }}
+{{- end }}
+
+{{- define "duesday.adminEnv" -}}
+- name: DUESDAY_ADMIN_TOKEN_FILE
+  value: /var/run/secrets/duesday/admin/token
+{{- end }}
+
+{{- /* (list $ "stripe" "admin"): where the named secrets are mounted, and what the user adds. */}}
 {{- define "duesday.mounts" -}}
 {{- range rest . }}
 - name: {{ . }}
@@ -137,17 +152,24 @@ priorityClassName: {{ . | quote }}
 {{- range rest . }}
 - name: {{ . }}
   secret:
+    {{- if eq . "stripe" }}
     secretName: {{ include "duesday.stripeSecret" $ | quote }}
     items:
       - key: {{ if $.Values.stripe.apiKey }}api-key{{ else }}{{ $.Values.stripe.key | quote }}{{ end }}
         path: api-key
+    {{- else }}
+    secretName: {{ include "duesday.adminSecret" $ | quote }}
+    items:
+      - key: {{ if $.Values.proxy.adminToken.token }}admin-token{{ else }}{{ $.Values.proxy.adminToken.key | quote }}{{ end }}
+        path: token
+    {{- end }}
 {{- end }}
 {{- with $.Values.extraVolumes }}
 {{ toYaml . }}
 {{- end }}
 {{- end }}
 
-{{- /* (dict "root" $ "name" … "constraints" …): the constraints, or where there are none to prefer different nodes. */}}
+{{- /* (dict "root" $ "component" … "constraints" …): the constraints, or where there are none to prefer different nodes. */}}
 {{- define "duesday.spread" -}}
 {{- if kindIs "invalid" .constraints }}
 topologySpreadConstraints:
@@ -182,7 +204,11 @@ annotations:
 {{- define "duesday.jobPod" -}}
 {{- $ := .root }}
 {{- $runs := eq .command "run" }}
-{{- $secrets := ne .command "plan" | ternary (list "stripe") list }}
+{{- $proxied := $.Values.proxy.enabled }}
+{{- $secrets := list }}
+{{- if ne .command "plan" }}
+{{- $secrets = list (ternary "admin" "stripe" $proxied) }}
+{{- end }}
 metadata:
   {{- include "duesday.podMeta" (dict "root" $ "component" .command) | trim | nindent 2 }}
 spec:
@@ -216,7 +242,7 @@ spec:
         {{- include "duesday.settings" . | trim | nindent 8 }}
         {{- include "duesday.databaseEnv" $ | nindent 8 }}
         {{- if $secrets }}
-        {{- include "duesday.stripeEnv" $ | nindent 8 }}
+        {{- include (ternary "duesday.vaultEnv" "duesday.stripeEnv" $proxied) $ | nindent 8 }}
         {{- end }}
         {{- if $runs }}
         {{- include "duesday.identity" $ | nindent 8 }}
@@ -238,23 +264,4 @@ spec:
   volumes:
     {{- . | nindent 4 }}
   {{- end }}
-{{- end }}
-
-{{- define "duesday.egress" -}}
-{{- with .Values.networkPolicy }}
-{{- if not (kindIs "invalid" .dnsPort) }}
-- ports:
-    - {protocol: UDP, port: {{ .dnsPort | int }}}
-    - {protocol: TCP, port: {{ .dnsPort | int }}}
-{{- end }}
-{{- range list .postgresPort .httpsPort .apiServerPort }}
-{{- if not (kindIs "invalid" .) }}
-- ports:
-    - {protocol: TCP, port: {{ . | int }}}
-{{- end }}
-{{- end }}
-{{- with .extraEgress }}
-{{ toYaml . }}
-{{- end }}
-{{- end }}
 {{- end }}
