@@ -3,6 +3,7 @@ package charges
 import (
 	"context"
 	"fmt"
+	"net/http"
 
 	"github.com/stripe/stripe-go/v76"
 )
@@ -67,9 +68,10 @@ func (g *Gateway) closePrior(ctx context.Context, slot *Slot) Outcome {
 	params.SetIdempotencyKey(slot.Key + "-cancel")
 	intent, err = g.api.PaymentIntents.Cancel(slot.PriorIntent, params)
 	if err != nil {
-		// It may have been paid in between; the next look tells.
+		// It may have been paid in between; the next look tells. A stored
+		// failure does not go away: the run that comes after the key does.
 		out := unsettling(judgeError(err, w))
-		out.Retry = true
+		out.Retry = out.Retry || w.status < http.StatusInternalServerError
 		return out
 	}
 	if intent.Status != stripe.PaymentIntentStatusCanceled {

@@ -444,6 +444,24 @@ func TestSend_deposedWhileClosingThePriorIntent(t *testing.T) {
 	}
 }
 
+// Stripe repeats a failure that it has stored until it forgets the key: asking
+// again and again only holds the others up.
+func TestSend_aStoredFailureOfTheCancellingIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	for kind, want := range map[stripesim.Kind]string{
+		stripesim.Error500BeforeCommit: "may GET POST may GET POST GET",
+		stripesim.Error500AfterCommit:  "may GET POST may GET may POST",
+		stripesim.Error503:             "may GET POST may GET POST may POST",
+	} {
+		b := newSender(t)
+		slot := prior(b, stripesim.StatusRequiresPaymentMethod)
+		b.sim.FaultNext(func(r stripesim.Request) bool { return r.Method == http.MethodPost }, faults(kind)...)
+		out := b.Send(t.Context(), t.Context(), slot)
+		require.Equal(t, kind != stripesim.Error500BeforeCommit, out.Settles(), kind)
+		require.Equal(t, want, b.happened(), kind)
+	}
+}
+
 func TestSend_aPriorIntentThatCannotBeSeenHoldsTheSendUp(t *testing.T) {
 	t.Parallel()
 	b := newSender(t)
