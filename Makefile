@@ -3,7 +3,7 @@
 GO ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
-.PHONY: help demo test lint build clean bench-proxy
+.PHONY: help demo test lint build clean bench-proxy torture mutants
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,3 +30,11 @@ clean: ## Remove what make built
 bench-proxy: ## Measure what the spend-cap proxy costs, beside direct calls
 	@hack/setup
 	$(GO) test -run '^$$' -bench '^BenchmarkProxy$$' -benchtime 1x ./spendcap
+
+torture: ## Crash schedules against the real binary: TORTURE_SCHEDULES=n, or TORTURE_SEED=s to replay one
+	@hack/setup
+	@TORTURE_SCHEDULES=$(TORTURE_SCHEDULES) TORTURE_SEED=$(TORTURE_SEED) $(GO) run ./internal/torture
+
+mutants: ## Make one mistake after another and print which test notices it (about ten minutes)
+	@hack/setup
+	@MUTANTS=$(MUTANTS) MUTANTS_SCHEDULES=$(MUTANTS_SCHEDULES) $(GO) run ./internal/mutants
