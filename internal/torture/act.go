@@ -41,9 +41,9 @@ func (w *world) act(do string, p *replica, key string) {
 			w.problem("torture: restart Postgres: %v", err)
 		}
 	case outage503:
-		w.outage(stripesim.Error503, 15)
+		w.outage(stripesim.Error503, 12)
 	case outageDrop:
-		w.outage(stripesim.DropBefore, 15)
+		w.outage(stripesim.DropBefore, 8)
 	case outage429:
 		w.outage(stripesim.Error429, 10)
 	case refuse401:

@@ -101,8 +101,8 @@ func draw(seed uint64) schedule {
 
 	// A sleeper of a day is told apart from one whose request was already on
 	// its way by having nothing else to send: it has one worker.
-	naps := s.workers == 1 && r.IntN(2) == 0
-	for range 1 + r.IntN(5) {
+	naps := s.workers == 1 && r.IntN(3) > 0
+	for range 2 + r.IntN(5) {
 		st := step{on: pick(r, onRequest, onCommit, onCommit), n: 1 + r.IntN(len(s.customers)), do: pick(r,
 			kill, kill, kill, kill, killAll, killAll, term, term, freeze, freeze, freezeBit, terminate, terminate, sever,
 			restart, restart, outage503, outageDrop, outage429, refuse401, refuse403, hang, hangDone, change, change,
