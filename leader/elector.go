@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -101,6 +102,10 @@ func (w *witness) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, 
 		return nil, nil, err
 	}
 	w.reads = streak{}
+	// The elector takes records for the same that are the same as JSON, which
+	// has whole seconds: of two renewals within one it would miss the second,
+	// and take the lease up to a second early.
+	raw = strconv.AppendInt(raw, record.RenewTime.UnixMicro(), 10)
 	holder := record.HolderIdentity
 	switch {
 	case w.leading && holder != w.Identity():

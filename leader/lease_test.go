@@ -77,6 +77,21 @@ func TestAcquireLease_waitsForTheEndOfAnotherTask(t *testing.T) {
 	})
 }
 
+// client-go compares records as JSON, which has whole seconds.
+func TestAcquireLease_seesARenewalInTheSameSecond(t *testing.T) {
+	simulated(t, func(t *testing.T, b *leaseBundle) {
+		b.PutLease(billing, duesday, heldBy("a", 2))
+		renewed := time.Now().Add(900 * time.Millisecond)
+		time.AfterFunc(900*time.Millisecond, func() { b.PutLease(billing, duesday, heldBy("a", 2)) })
+		config := b.config(t, "b")
+		config.LeaseDuration, config.RenewDeadline, config.RetryPeriod = 2*time.Second, 1900*time.Millisecond, 10*time.Millisecond
+		lease, err := AcquireLease(t.Context(), config)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, time.Since(renewed), 2*time.Second, "taken before it expired")
+		require.NoError(t, lease.Release(t.Context()))
+	})
+}
+
 // The record of a dead holder looks like a live one, fresh renewTime and all.
 func TestAcquireLease_isNotLostToADeadHolder(t *testing.T) {
 	simulated(t, func(t *testing.T, b *leaseBundle) {
