@@ -6,10 +6,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 
@@ -21,6 +23,10 @@ const manifests = "../../manifests"
 func readManifests(t *testing.T) []charttest.Object {
 	files, err := filepath.Glob(manifests + "/*.yaml")
 	require.NoError(t, err)
+	return read(t, files)
+}
+
+func read(t *testing.T, files []string) []charttest.Object {
 	var all []charttest.Object
 	for _, file := range files {
 		content, err := os.ReadFile(file)
@@ -58,6 +64,44 @@ func TestManifests_areTheKustomization(t *testing.T) {
 		require.Empty(t, object.GetNamespace(), object.GetName())
 		require.Equal(t, "duesday", object.GetLabels()["app.kubernetes.io/name"], object.GetName())
 	}
+}
+
+// readProxy reads the component's own objects, without its patches.
+func readProxy(t *testing.T) []charttest.Object {
+	content, err := os.ReadFile(manifests + "/proxy/Kustomization")
+	require.NoError(t, err)
+	var component struct {
+		APIVersion, Kind string
+		Resources        []string
+		Patches          []struct{ Path string }
+	}
+	require.NoError(t, yaml.UnmarshalStrict(content, &component))
+	files, err := filepath.Glob(manifests + "/proxy/*.yaml")
+	require.NoError(t, err)
+	var named, resources []string
+	for _, name := range component.Resources {
+		resources = append(resources, manifests+"/proxy/"+name)
+	}
+	named = append(named, resources...)
+	for _, p := range component.Patches {
+		named = append(named, manifests+"/proxy/"+p.Path)
+	}
+	require.ElementsMatch(t, files, named)
+	return read(t, resources)
+}
+
+func TestProxy_deployment(t *testing.T) {
+	all := readProxy(t)
+	for _, object := range all {
+		require.Empty(t, object.GetNamespace(), object.GetName())
+		require.Equal(t, "duesday", object.GetLabels()["app.kubernetes.io/name"], object.GetName())
+	}
+	pod := find[*appsv1.Deployment](t, all, "duesday-proxy").Spec.Template.Spec
+	require.Empty(t, charttest.Unrestricted(pod))
+	require.False(t, *pod.AutomountServiceAccountToken)
+	require.False(t, *pod.EnableServiceLinks)
+	require.Greater(t, *pod.TerminationGracePeriodSeconds, 25+pod.Containers[0].Lifecycle.PreStop.Sleep.Seconds, "above the drain")
+	require.Equal(t, 1, find[*policyv1.PodDisruptionBudget](t, all, "duesday-proxy").Spec.MinAvailable.IntValue())
 }
 
 func TestManifests_roleAllowsNothingElse(t *testing.T) {
@@ -140,8 +184,8 @@ func TestManifests_networkPolicyLetsNothingIn(t *testing.T) {
 func TestManifests_settingsAreFlags(t *testing.T) {
 	program, err := charttest.Build(t.Context(), "../..", t.TempDir())
 	require.NoError(t, err)
-	pods := charttest.Pods(readManifests(t))
-	require.Len(t, pods, 2)
+	pods := charttest.Pods(append(readManifests(t), readProxy(t)...))
+	require.Len(t, pods, 3)
 	for name, pod := range pods {
 		unknown, err := program.Unknown(t.Context(), pod.Spec.Containers[0])
 		require.NoError(t, err)
