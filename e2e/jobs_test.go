@@ -131,6 +131,12 @@ func (b *team) logs(t *testing.T, pod, message string) []map[string]any {
 	return found
 }
 
+// awaitLog waits until a pod has said the message.
+func (b *team) awaitLog(t *testing.T, pod, message string) {
+	t.Helper()
+	eventually(t, "pod "+pod+" to say "+message, func() bool { return len(b.logs(t, pod, message)) > 0 })
+}
+
 // said returns such events of all pods of a Job.
 func (b *team) said(t *testing.T, job, message string) []map[string]any {
 	t.Helper()
@@ -146,6 +152,7 @@ const (
 	saysSettled  = "period settled"
 	saysAlready  = "period already settled, nothing to do"
 	saysEnded    = "run ended"
+	saysStopping = "stopping: no new claims, waiting for what is in flight"
 	saysPeriod   = "billing the period that the Job was scheduled for"
 )
 

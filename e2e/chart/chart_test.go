@@ -264,6 +264,18 @@ func TestNotes(t *testing.T) {
 	require.Contains(t, usual, "helm -n billing test duesday --logs")
 	require.Contains(t, usual, "secret duesday-stripe, key api-key")
 	require.NotContains(t, usual, "WARNING")
+	require.NotContains(t, usual, "proxy")
+
+	capped := notes(t, setting{"proxy.enabled", "true"})
+	require.Contains(t, capped, "The proxy reads Stripe's key from secret duesday-stripe, key api-key.")
+	require.Contains(t, capped, "through the spend-cap proxy duesday-proxy,")
+	require.Contains(t, capped, "secret duesday-proxy, key admin-token.")
+	require.Contains(t, capped, "kubectl -n billing port-forward service/duesday-proxy 8081")
+	require.NotContains(t, capped, "WARNING")
+	token := strings.Repeat("t", 32)
+	shown := notes(t, setting{"proxy.enabled", "true"}, setting{"proxy.adminToken.token", `"` + token + `"`})
+	require.Contains(t, shown, "WARNING")
+	require.NotContains(t, shown, token)
 
 	tried := notes(t, setting{"stripe.apiKey", `"rk_test_1"`}, setting{"database.url", `"postgres://db/x"`}, setting{"suspend", "true"},
 		setting{"billing.periodOffset", "-1"}, setting{"migrate.enabled", "false"})
