@@ -55,7 +55,7 @@ func judgeError(err error, w *wire) Outcome {
 		out.Verdict, out.Throttled = NotExecuted, true
 	case w.status == http.StatusConflict, se.Code == stripe.ErrorCodeLockTimeout:
 		out.Verdict = NotExecuted
-	case se.Type == stripe.ErrorTypeIdempotency:
+	case se.Type == stripe.ErrorTypeIdempotency && w.status/100 == 4:
 		out.Verdict, out.Retry = Impossible, false
 		out.FailureCode = string(stripe.ErrorTypeIdempotency)
 	case se.Type == stripe.ErrorTypeCard && w.status/100 == 4:
