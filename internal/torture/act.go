@@ -57,9 +57,11 @@ func (w *world) act(do string, p *replica, key string) {
 	case change:
 		w.changeCustomers()
 	case reconcile:
-		if _, err := w.start(w.reconcileArgs("--retry-declined")...); err != nil {
-			w.problem("%v", err)
-		}
+		w.later(0, func() { // the gate may be shut until this request is answered
+			if _, err := w.start(w.reconcileArgs("--retry-declined")...); err != nil {
+				w.problem("%v", err)
+			}
+		})
 	default:
 		panic("unknown step " + do)
 	}
