@@ -102,8 +102,9 @@ func torture(ctx context.Context) (ok bool, err error) {
 				if len(r.problems) > 0 {
 					failed = append(failed, seed)
 					r.explain(os.Stdout)
-					if s.firstOnly {
-						cancel()
+					if s.firstOnly { // what still runs ends with this process
+						again(seed)
+						os.Exit(1)
 					}
 				} else if s.verbose {
 					r.show(os.Stdout)
@@ -130,9 +131,13 @@ feed:
 	}
 	all.print(os.Stdout, time.Since(began))
 	for _, seed := range failed {
-		fmt.Printf("FAILED: replay it with  make torture TORTURE_SEED=%d\n", seed)
+		again(seed)
 	}
 	return len(failed) == 0 && all["schedules"] == int(s.schedules), err
+}
+
+func again(seed uint64) {
+	fmt.Printf("FAILED: replay it with  make torture TORTURE_SEED=%d\n", seed)
 }
 
 // work plays schedule after schedule on a Postgres of its own.
