@@ -3,7 +3,7 @@
 GO ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
-.PHONY: help demo test lint build clean bench-proxy torture mutants
+.PHONY: help demo test lint build clean bench-proxy torture mutants image e2e e2e-smoke
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,18 @@ lint: ## gofmt, go vet, staticcheck
 
 build: ## Build bin/duesday
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/duesday ./cmd/duesday
+
+image: ## Write the container image to dist/duesday.tar, without a container engine
+	$(GO) run ./internal/image/cmd/image -o dist/duesday.tar -tag duesday:$(VERSION) -version $(VERSION)
+
+# Tests wait more than they work: more of them than cores can run side by side.
+e2e: ## Test on a real Kubernetes (root on Debian, or KUBECONFIG=…; the first time 40 minutes, to build it)
+	@hack/setup
+	cd e2e && $(GO) test ./... -count=1 -parallel 6 -timeout 80m
+
+e2e-smoke: ## The heart of it: scheduled run, killed leader, manual rerun, helm install
+	@hack/setup
+	cd e2e && $(GO) test . -run TestSmoke -count=1 -parallel 6 -timeout 60m
 
 clean: ## Remove what make built
 	rm -rf bin dist

@@ -104,6 +104,9 @@ func TestEviction_costsNoBackoff(t *testing.T) {
 
 // Not parallel: no pod can run on the node meanwhile.
 func TestTaintedNode_costsNoBackoff(t *testing.T) {
+	if !shared.Own() {
+		return // other people's pods would have to leave it too
+	}
 	const customers, inFlight = 60, 8
 	b := installed(t, customers)
 	arrived, release := b.hold(t, inFlight)
