@@ -213,30 +213,31 @@ func (l *Lease) Release(ctx context.Context) error {
 }
 
 // clear writes what client-go's own release writes. The election must have
-// ended: a renewal that is still on its way then fails on the record's version.
+// ended: a renewal that is still on its way then fails on the record's version,
+// or came in between, and we on it.
 func (l *Lease) clear(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.RenewDeadline)
 	defer cancel()
-	record, _, err := l.lock.Get(ctx)
-	if apierrors.IsNotFound(err) {
-		return nil
+	err := l.clearOnce(ctx)
+	if apierrors.IsConflict(err) {
+		err = l.clearOnce(ctx)
 	}
-	if err != nil {
+	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("release lease %s: %w", l.cfg.lease(), err)
 	}
-	if record.HolderIdentity != l.cfg.Identity {
-		return nil
+	return nil
+}
+
+func (l *Lease) clearOnce(ctx context.Context) error {
+	record, _, err := l.lock.Get(ctx)
+	if err != nil || record.HolderIdentity != l.cfg.Identity {
+		return err
 	}
 	now := metav1.NewTime(l.cfg.Now())
-	err = l.lock.Update(ctx, resourcelock.LeaderElectionRecord{
+	return l.lock.Update(ctx, resourcelock.LeaderElectionRecord{
 		LeaseDurationSeconds: 1,
 		AcquireTime:          now,
 		RenewTime:            now,
 		LeaderTransitions:    record.LeaderTransitions,
 	})
-	if err != nil {
-		return fmt.Errorf("release lease %s: %w", l.cfg.lease(), err)
-	}
-	l.cfg.Log.Info("lease released")
-	return nil
 }

@@ -527,6 +527,29 @@ func TestLeaseRelease_isNotUndoneByALateRenewal(t *testing.T) {
 	})
 }
 
+// It may also take effect in the midst of the release.
+func TestLeaseRelease_outlastsALateRenewal(t *testing.T) {
+	simulated(t, func(t *testing.T, b *leaseBundle) {
+		lease := b.lead(t, "a")
+		advance(time.Millisecond)
+		late, read := false, false
+		b.Faults(func(r *http.Request) kubesim.Fault {
+			switch {
+			case r.Method == http.MethodPut && !late:
+				late = true
+				return kubesim.Fault{Before: time.Second}
+			case r.Method == http.MethodGet && !read:
+				read = true
+				return kubesim.Fault{After: 2 * time.Second}
+			}
+			return kubesim.Fault{}
+		})
+		advance(2 * time.Second)
+		require.NoError(t, lease.Release(t.Context()))
+		require.Empty(t, b.holder(t))
+	})
+}
+
 // 1.5 s would be written as 1 s, and taken before it is given up.
 func TestLease_durationIsRoundedUpToTheRecordsSeconds(t *testing.T) {
 	simulated(t, func(t *testing.T, b *leaseBundle) {
