@@ -20,6 +20,9 @@ type Config struct {
 	// Command, Period and Holder go into runs, and to whoever finds the lock
 	// taken. Holder names the process: a pod's name, or host and pid.
 	Command, Period, Holder string
+	// WaitFor is the command of a holder that does not do this one's work: as
+	// long as it lives it is waited for, and never is a *HeldError. Empty: none.
+	WaitFor string
 
 	// LeaseDuration is how long a holder may be silent before it is ended.
 	LeaseDuration time.Duration

@@ -33,9 +33,10 @@ type sighting struct {
 	waitsFor    *string
 
 	// The holder's run, if it is one of ours and still under way.
-	run    *int64
-	holder *string
-	beats  *int64
+	run     *int64
+	holder  *string
+	command *string
+	beats   *int64
 }
 
 // sameHolder reports whether a and b show one session and one run. A pid alone
@@ -69,6 +70,8 @@ type candidate struct {
 	cfg Config
 
 	last       *sighting
+	waitsFor   int64     // the run whose end is waited for, once told
+	began      time.Time // when it began to try, or last saw a run alive that it waits for
 	firstSeen  time.Time // when last's holder was first seen
 	quietSince time.Time // when last's holder was first seen, or last seen busy
 	forbidden  bool      // this role may not end it
@@ -78,7 +81,7 @@ type candidate struct {
 func (c *candidate) campaign(ctx context.Context) error {
 	ticker := time.NewTicker(c.cfg.RetryPeriod)
 	defer ticker.Stop()
-	began := c.cfg.Now()
+	c.began = c.cfg.Now()
 	for {
 		won, err := c.try(ctx)
 		if won || err != nil {
@@ -91,7 +94,7 @@ func (c *candidate) campaign(ctx context.Context) error {
 		if err := c.judge(ctx, seen); err != nil {
 			return err
 		}
-		if waited := c.cfg.Now().Sub(began); waited >= c.cfg.Patience {
+		if waited := c.cfg.Now().Sub(c.began); waited >= c.cfg.Patience {
 			return c.giveUp(waited)
 		}
 		select {
@@ -116,11 +119,11 @@ func (c *candidate) try(ctx context.Context) (won bool, err error) {
 
 // A run belongs to a holder only if it began on that very backend.
 var lookSQL = `
-	SELECT l.pid, a.backend_start, a.application_name, a.state, a.wait_event_type, r.id, r.holder, r.beats
+	SELECT l.pid, a.backend_start, a.application_name, a.state, a.wait_event_type, r.id, r.holder, r.command, r.beats
 	FROM pg_locks l
 	LEFT JOIN pg_stat_activity a ON a.pid = l.pid
 	LEFT JOIN LATERAL (
-		SELECT id, holder, beats
+		SELECT id, holder, command, beats
 		FROM duesday.runs
 		WHERE lock_id = $1 AND backend_pid = l.pid AND finished_at IS NULL
 			AND (a.backend_start IS NULL OR started_at >= a.backend_start)
@@ -137,7 +140,7 @@ func (c *candidate) look(ctx context.Context) (*sighting, error) {
 	defer cancel()
 	var s sighting
 	err := c.conn.QueryRow(ctx, lookSQL, c.cfg.LockID).Scan(&s.pid, &s.since,
-		&s.application, &s.state, &s.waitsFor, &s.run, &s.holder, &s.beats)
+		&s.application, &s.state, &s.waitsFor, &s.run, &s.holder, &s.command, &s.beats)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
@@ -160,6 +163,10 @@ func (c *candidate) judge(ctx context.Context, seen *sighting) error {
 		return nil
 	}
 	if provesLife(*last, *seen) {
+		if *seen.command == c.cfg.WaitFor {
+			c.waitOn(*seen, now)
+			return nil
+		}
 		return &HeldError{Holder: *seen.holder, RunID: *seen.run, BackendPID: seen.pid}
 	}
 	// A backend whose state is hidden is never ended: it may be opening.
@@ -170,6 +177,17 @@ func (c *candidate) judge(ctx context.Context, seen *sighting) error {
 		return nil
 	}
 	return c.end(ctx, *seen)
+}
+
+// waitOn is patient anew with a holder that lives and does other work than ours.
+func (c *candidate) waitOn(s sighting, now time.Time) {
+	c.began, c.quietSince = now, now
+	if c.waitsFor == *s.run {
+		return
+	}
+	c.waitsFor = *s.run
+	c.cfg.Log.Info("the advisory lock is held for other work, waiting for its end", zap.Stringp("command", s.command),
+		zap.Stringp("holder", s.holder), zap.Int64("run_id", *s.run))
 }
 
 // The conditions are those of the silence, in one statement with its end: the

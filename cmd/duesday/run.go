@@ -123,7 +123,10 @@ func (p *program) bill(ctx context.Context, f runFlags) error {
 			return job.Summary{}, err
 		}
 		defer pool.Close()
-		lead, err := p.lead(ctx, f.leaderFlags, cluster, ledger.Namespace+":"+ledger.Period.String(), f.lockConfig(url, "run", ledger, log))
+		lock := f.lockConfig(url, "run", ledger, log)
+		// It claims no due: to leave the period to it would leave them unpaid.
+		lock.WaitFor = "reconcile"
+		lead, err := p.lead(ctx, f.leaderFlags, cluster, ledger.Namespace+":"+ledger.Period.String(), lock)
 		if err != nil {
 			return job.Summary{}, err
 		}
