@@ -104,7 +104,7 @@ func draw(seed uint64) schedule {
 	naps := s.workers == 1 && r.IntN(3) > 0
 	for range 2 + r.IntN(5) {
 		st := step{on: pick(r, onRequest, onCommit, onCommit), n: 1 + r.IntN(len(s.customers)), do: pick(r,
-			kill, kill, kill, kill, killAll, killAll, term, term, freeze, freeze, freezeBit, terminate, terminate, sever,
+			kill, kill, kill, killAll, killAll, killAll, term, term, freeze, freeze, freezeBit, terminate, terminate, sever,
 			restart, restart, outage503, outageDrop, outage429, refuse401, refuse403, hang, hangDone, change, change,
 			reconcile, reconcile)}
 		switch {
@@ -117,6 +117,9 @@ func draw(seed uint64) schedule {
 			st.on, st.n = onClock, r.IntN(500)
 		}
 		s.steps = append(s.steps, st)
+	}
+	if r.IntN(2) == 0 { // early, so that what is sent again could be wrong
+		s.steps = append(s.steps, step{on: onCommit, n: 1 + r.IntN(10), do: change})
 	}
 	if naps {
 		s.steps = append(s.steps, step{on: onRequest, n: 2 + r.IntN(len(s.customers)/2), do: pick(r, nap, napDrop)})
