@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/duesday/duesday/e2e/cluster"
 )
@@ -17,6 +19,11 @@ func TestKilledContainer_isReplacedAndEachCustomerHasOneCharge(t *testing.T) {
 	b.run(t, "killed")
 	arrived()
 	dead := b.leader(t) // the other may still be a candidate, and take over itself
+	eventually(t, "the kubelet to say that it runs", func() bool {
+		p, err := b.client.CoreV1().Pods(b.ns).Get(t.Context(), dead, metav1.GetOptions{})
+		require.NoError(t, err)
+		return p.Status.Phase == corev1.PodRunning
+	})
 	err := b.cluster.KillContainer(t.Context(), b.ns, dead)
 	if !b.cluster.Own() && errors.Is(err, cluster.ErrForeign) {
 		return // not to be done on this cluster's nodes
