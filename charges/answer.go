@@ -49,6 +49,9 @@ func judgeError(err error, w *wire) Outcome {
 	switch {
 	case w.status == http.StatusUnauthorized, w.status == http.StatusForbidden:
 		out.Verdict, out.Retry = Forbidden, false
+		if se.Code == codeSuperseded {
+			out.Err = fmt.Errorf("%w: %w", ErrSuperseded, out.Err)
+		}
 	case se.Code == codeSpendCap:
 		out.Verdict, out.Retry = Forbidden, false
 	case w.status == http.StatusTooManyRequests:
@@ -114,6 +117,13 @@ func advisedAgainst(se *stripe.Error) bool {
 
 // codeSpendCap is the spend-cap proxy's code for a charge past the cap.
 const codeSpendCap stripe.ErrorCode = "spend_cap_exceeded"
+
+// codeSuperseded is its code for a vault key whose place a later one has taken.
+const codeSuperseded stripe.ErrorCode = "vault_key_superseded"
+
+// ErrSuperseded is in the error of a Forbidden outcome if another run was given
+// the period's vault key since: this one is deposed, and need not know it yet.
+var ErrSuperseded = errors.New("another run has taken the period's vault key over")
 
 // plain takes out of an error what must not get into a log: stripe-go puts a
 // sample of a body that it cannot decode into it, and net/http the URL, which

@@ -162,7 +162,7 @@ func (w *work) look(slot *charges.Slot, results chan<- charges.Settlement) {
 		results <- out.Settlement(slot.Key)
 	case charges.Pending:
 	case charges.Forbidden:
-		w.stop(exitcode.With(exitcode.Stopped, fmt.Errorf("%w: %w", ErrRefused, out.Err)))
+		w.refused(out.Err)
 	default:
 		w.Log.Debug("cannot look at a processing slot", zap.String("request_id", out.RequestID), zap.Error(out.Err))
 	}
@@ -188,12 +188,26 @@ func (w *work) send(slot *charges.Slot, results chan<- charges.Settlement) {
 	w.Log.Debug("slot left in doubt", zap.Stringer("verdict", out.Verdict),
 		zap.String("request_id", out.RequestID), zap.Error(out.Err))
 	if out.Verdict == charges.Forbidden {
-		w.stop(exitcode.With(exitcode.Stopped, fmt.Errorf("%w: %w", ErrRefused, out.Err)))
+		w.refused(out.Err)
 		return
+	}
+	if out.Replayed && !out.Retry {
+		return // a stored 500 is an answer, and the trouble of this slot alone
 	}
 	// With every worker's last few sends unanswered, claiming on would only
 	// put the rest of the period in doubt too.
 	if w.stopped() == nil && w.unanswered.Add(1) >= int64(3*w.Workers) {
 		w.stop(fmt.Errorf("%w: the last %d charges came to nothing: %w", ErrOutage, 3*w.Workers, out.Err))
 	}
+}
+
+// refused stops the work, since the API key is of no use. That of a deposed run
+// is no case for a person: another run goes on, and exit code 3 would make the
+// Job end it too.
+func (w *work) refused(err error) {
+	code := exitcode.Stopped
+	if errors.Is(err, charges.ErrSuperseded) {
+		code = exitcode.Unfinished
+	}
+	w.stop(exitcode.With(code, fmt.Errorf("%w: %w", ErrRefused, err)))
 }
