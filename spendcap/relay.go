@@ -66,7 +66,7 @@ func (p *Proxy) answered(res *http.Response) error {
 	if via.call == 0 {
 		return nil
 	}
-	res.Body = &watched{
+	body := &watched{
 		ReadCloser: res.Body,
 		want:       res.ContentLength,
 		done: func(body []byte, whole bool) {
@@ -74,6 +74,10 @@ func (p *Proxy) answered(res *http.Response) error {
 			p.settle(via, judge(via.creating, res.StatusCode, res.Header, body, whole))
 		},
 	}
+	if body.want == 0 { // the client has heard all with the headers
+		body.end(true)
+	}
+	res.Body = body
 	return nil
 }
 

@@ -1,8 +1,6 @@
 package spendcap
 
 import (
-	"bufio"
-	"compress/gzip"
 	"context"
 	"fmt"
 	"io"
@@ -13,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -113,38 +112,67 @@ func TestProxy_headersAndBodyPassBothWays(t *testing.T) {
 // comes as compressed as the client asked for.
 func TestProxy_listsStreamAsTheyAre(t *testing.T) {
 	t.Parallel()
-	release := make(chan struct{})
-	b, u := setupUpstream(t, options{}, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Encoding", "gzip")
-		z := gzip.NewWriter(w)
-		_, _ = io.WriteString(z, "first\n")
-		_ = z.Flush()
-		w.(http.Flusher).Flush()
-		<-release
-		_, _ = io.WriteString(z, "last\n")
-		_ = z.Close()
-	})
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+"/v1/charges?customer=cus_1&created%5Bgte%5D=3&limit=100", nil)
-	require.NoError(t, err)
-	req.Header.Set("Accept-Encoding", "gzip")
-	req.SetBasicAuth(b.key.Secret, "")
-	res, err := b.client.Do(req)
-	require.NoError(t, err)
-	defer res.Body.Close()
-	z, err := gzip.NewReader(res.Body)
-	require.NoError(t, err)
-	lines := bufio.NewReader(z)
-	line, err := lines.ReadString('\n')
-	require.NoError(t, err)
-	require.Equal(t, "first\n", line)
-	close(release)
-	line, err = lines.ReadString('\n')
-	require.NoError(t, err)
-	require.Equal(t, "last\n", line)
-	seen, _ := u.requests()
-	require.Equal(t, "/v1/charges?customer=cus_1&created%5Bgte%5D=3&limit=100", seen[0].RequestURI)
-	require.Equal(t, "gzip", seen[0].Header.Get("Accept-Encoding"))
-	require.Equal(t, "Bearer "+realSecret, seen[0].Header.Get("Authorization"))
+	const query = "customer=cus_1&created%5Bgte%5D=3&limit=100"
+	for name, length := range map[string]string{"length unknown": "", "length known": "10"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			release := make(chan struct{})
+			end := sync.OnceFunc(func() { close(release) })
+			b, u := setupUpstream(t, options{}, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Encoding", "gzip") // as far as the proxy can tell
+				if length != "" {
+					w.Header().Set("Content-Length", length)
+				}
+				_, _ = io.WriteString(w, "first")
+				w.(http.Flusher).Flush()
+				<-release
+				_, _ = io.WriteString(w, "-last")
+			})
+			t.Cleanup(end)
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+"/v1/charges?"+query, nil)
+			require.NoError(t, err)
+			req.Header.Set("Accept-Encoding", "gzip")
+			req.SetBasicAuth(b.key.Secret, "")
+			res, err := b.client.Do(req)
+			require.NoError(t, err)
+			defer res.Body.Close()
+			part := make([]byte, 5)
+			_, err = io.ReadFull(res.Body, part)
+			require.NoError(t, err)
+			require.Equal(t, "first", string(part))
+			end()
+			rest, err := io.ReadAll(res.Body)
+			require.NoError(t, err)
+			require.Equal(t, "-last", string(rest))
+			require.Equal(t, "gzip", res.Header.Get("Content-Encoding"))
+			seen, _ := u.requests()
+			require.Equal(t, "/v1/charges?"+query, seen[0].RequestURI)
+			require.Equal(t, "gzip", seen[0].Header.Get("Accept-Encoding"))
+			require.Equal(t, "Bearer "+realSecret, seen[0].Header.Get("Authorization"))
+		})
+	}
+}
+
+// The outcome is written before the last bytes are handed on, whether the end
+// comes with them, as from HTTP/1.1, or after them, as from HTTP/2.
+func TestWatched_endsWithTheLastBytes(t *testing.T) {
+	t.Parallel()
+	for name, body := range map[string]io.Reader{
+		"end with the bytes":  iotest.DataErrReader(strings.NewReader("abc")),
+		"end after the bytes": strings.NewReader("abc"),
+	} {
+		var got []string
+		w := &watched{ReadCloser: io.NopCloser(body), want: 3, done: func(body []byte, whole bool) {
+			got = append(got, fmt.Sprint(string(body), whole))
+		}}
+		n, _ := w.Read(make([]byte, 10))
+		require.Equal(t, 3, n, name)
+		require.Equal(t, []string{"abctrue"}, got, name)
+		_, err := io.ReadAll(w)
+		require.NoError(t, err)
+		require.NoError(t, w.Close())
+		require.Len(t, got, 1, name)
+	}
 }
 
 // What the proxy cannot read it cannot settle.
@@ -169,6 +197,7 @@ func TestProxy_answersThatAreNotStripesAreDoubt(t *testing.T) {
 			http.Error(w, "<html>forbidden</html>", http.StatusForbidden)
 		},
 		"a gateway's 404": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, `{"error":"not found"}`, 404) },
+		"another JSON":    func(w http.ResponseWriter, _ *http.Request) { http.Error(w, `{"message":"not found"}`, 404) },
 		"a 408": func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, `{"error":{"type":"x"}}`, http.StatusRequestTimeout)
 		},
