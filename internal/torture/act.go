@@ -25,6 +25,9 @@ func (w *world) act(do string, p *replica, key string) {
 	case killAll:
 		w.killAll()
 	case term:
+		if p.terminated.Swap(true) {
+			p.killed.Store(true) // a second signal means now
+		}
 		p.signal(syscall.SIGTERM)
 	case freeze:
 		w.freeze(p, 2*time.Second)

@@ -26,6 +26,8 @@ type replica struct {
 	log    buffer
 	done   chan struct{}
 	killed atomic.Bool
+	// terminated: it was sent a SIGTERM.
+	terminated atomic.Bool
 	// excused: Stripe refused the API key while it ran.
 	excused atomic.Bool
 }
