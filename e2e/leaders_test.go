@@ -30,7 +30,7 @@ func TestKilledContainer_isReplacedAndEachCustomerHasOneCharge(t *testing.T) {
 	}
 	require.NoError(t, err)
 
-	b.awaitTakeover(t, dead)
+	b.awaitTakeover(t, "killed", dead)
 	release() // what the dead one sent is charged only now
 	b.awaitComplete(t, "killed")
 	require.Equal(t, 1, b.exits(t, "killed")[137])

@@ -69,7 +69,7 @@ func TestSmokeKilledLeader_isReplacedAndEachCustomerHasOneCharge(t *testing.T) {
 	dead := b.leader(t)
 	b.kubectl(t, "delete", "pod", dead, "--grace-period=0", "--force")
 
-	b.awaitTakeover(t, dead)
+	b.awaitTakeover(t, "killed", dead)
 	release() // what the dead one sent is charged only now
 	b.awaitComplete(t, "killed")
 	b.requireBilled(t, customers)
@@ -142,12 +142,13 @@ func (b *team) awaitScheduled(t *testing.T, at time.Time) (found batchv1.Job) {
 	return found
 }
 
-// awaitTakeover waits until another pod has taken the Lease of one that died,
-// and requires that the Lease had run out by then.
-func (b *team) awaitTakeover(t *testing.T, dead string) {
+// awaitTakeover waits until another pod has taken the Lease of one of the Job's
+// that died, and requires that the Lease had run out by then.
+func (b *team) awaitTakeover(t *testing.T, job, dead string) {
 	t.Helper()
 	var last time.Time // sign of life
 	eventually(t, "the lease to be taken over", func() bool {
+		b.job(t, job)
 		l := b.lease(t)
 		require.NotEmpty(t, holder(l), "the dead one gave its lease back")
 		if holder(l) == dead {
