@@ -149,10 +149,27 @@ func (l *Ledger) guard(ctx context.Context, tx pgx.Tx, o *Opening, dues frozen, 
 		if err != nil {
 			return err
 		}
-		if what != "" {
-			tripped = append(tripped, what)
-		}
+		tripped = append(tripped, what)
 	}
+	return guardError(tripped)
+}
+
+// guardReopening is guard for a reopening, where again are the dues that can
+// still change. The caps that are there bound its growth.
+func (l *Ledger) guardReopening(ctx context.Context, tx pgx.Tx, o *Opening, again frozen) error {
+	amounts, err := guardAmounts(ctx, tx, o, again, weight{})
+	if err != nil {
+		return err
+	}
+	shared, err := guardUnique(ctx, tx, o, l.frozenDues(), weight{})
+	if err != nil {
+		return err
+	}
+	return guardError([]string{amounts, shared})
+}
+
+func guardError(tripped []string) error {
+	tripped = slices.DeleteFunc(tripped, func(what string) bool { return what == "" })
 	if len(tripped) == 0 {
 		return nil
 	}

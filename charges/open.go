@@ -86,6 +86,9 @@ func (l *Ledger) Open(ctx context.Context, conn *pgx.Conn, o Opening) error {
 // A slot rejected with idempotency_error stays: what is at Stripe under its key
 // must be looked at by a person first, since a new key could charge twice.
 //
+// The guards of single amounts, for what is read again, and of shared Stripe
+// customers hold as at an opening: a customer whose id was changed is new here.
+//
 // The caps stay; a reopening that would pass one exits with 3 and changes
 // nothing. A currency that is new to the period gets its own.
 func (l *Ledger) Reopen(ctx context.Context, conn *pgx.Conn, o Opening) error {
@@ -131,6 +134,10 @@ func (l *Ledger) Reopen(ctx context.Context, conn *pgx.Conn, o Opening) error {
 					WHERE slot.customer_id = due.customer_id AND slot.billing_period = due.billing_period)`
 		if _, err := tx.Exec(ctx, left, period); err != nil {
 			return relationError(o.Customers, err)
+		}
+		if err := l.guardReopening(ctx, tx, &o, frozen{
+			`(SELECT * FROM duesday.dues AS due WHERE billing_period = $1 AND ` + noSlot + `)`, l.frozenDues().args}); err != nil {
+			return err
 		}
 		// The old attempt is on record in attempts since it was settled. The
 		// new one is claimed here, and sent as any slot in doubt is.
