@@ -315,7 +315,12 @@ func (r *run) conclude(ctx context.Context, w *work) error {
 	if stopped != nil {
 		return r.explain(stopped)
 	}
-	return r.explain(ErrUnfinished)
+	err := ErrUnfinished
+	if last := w.inDoubtFor.Load(); last != nil {
+		// As text: what it wraps ended a send, not the run.
+		err = fmt.Errorf("%w, the last in doubt because of: %v", err, *last)
+	}
+	return r.explain(err)
 }
 
 // explain adds what is left to why the run ended.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 	"time"
 
@@ -31,6 +32,24 @@ func TestRun_chargesOnBehindManySlotsThatAreStuck(t *testing.T) {
 		require.ErrorIs(t, err, job.ErrUnfinished)
 		require.Equal(t, charges.Tally{Succeeded: 50 - stuck, InDoubt: stuck}, b.tally(t))
 	}
+}
+
+// What Stripe has is not what the ledger sends: no rerun mends that, so somebody
+// must read why.
+func TestRun_saysWhyTheLastSlotIsInDoubt(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Lead = b.lead(t)
+	b.sim.FaultCustomer("cus_10", slices.Repeat([]stripesim.Fault{{Kind: stripesim.DropAfterCommit}}, 6)...)
+	_, err := job.Run(context.Background(), b.Config)
+	require.ErrorContains(t, err, "not everything is settled, the last in doubt because of: no decodable answer")
+	b.db.Exec(t, `
+		UPDATE duesday.charges SET amount = amount + 1, key_window_at = key_window_at - interval '1 day'
+		WHERE status = 'claimed'`)
+	_, err = job.Run(context.Background(), b.Config)
+	require.ErrorIs(t, err, job.ErrUnfinished)
+	require.ErrorContains(t, err, "in doubt because of: the answer is not about the charge that was sent: id \"ch_")
+	require.Len(t, b.sim.Succeeded(), 50)
 }
 
 // refuseKey makes the run send to a spend-cap proxy that refuses its vault key.

@@ -25,7 +25,8 @@ type work struct {
 	stop     context.CancelCauseFunc
 	inFlight context.Context
 
-	unanswered atomic.Int64 // sends in a row that came to nothing
+	unanswered atomic.Int64          // sends in a row that came to nothing
+	inDoubtFor atomic.Pointer[error] // why the last slot left in doubt was
 	end        func()
 }
 
@@ -190,6 +191,9 @@ func (w *work) send(slot *charges.Slot, results chan<- charges.Settlement) {
 	if out.Verdict == charges.Forbidden {
 		w.refused(out.Err)
 		return
+	}
+	if out.Err != nil {
+		w.inDoubtFor.Store(&out.Err)
 	}
 	if out.Replayed && !out.Retry {
 		return // a stored 500 is an answer, and the trouble of this slot alone
