@@ -154,9 +154,9 @@ func (l *Ledger) guard(ctx context.Context, tx pgx.Tx, o *Opening, dues frozen, 
 	return guardError(tripped)
 }
 
-// guardReopening is guard for a reopening, where again are the dues that can
-// still change. The caps that are there bound its growth.
-func (l *Ledger) guardReopening(ctx context.Context, tx pgx.Tx, o *Opening, again frozen) error {
+// guardReopening is guard for a reopening: before is what the dues came to, and
+// again are those that can still change.
+func (l *Ledger) guardReopening(ctx context.Context, tx pgx.Tx, o *Opening, before weight, again frozen) error {
 	amounts, err := guardAmounts(ctx, tx, o, again, weight{})
 	if err != nil {
 		return err
@@ -165,7 +165,17 @@ func (l *Ledger) guardReopening(ctx context.Context, tx pgx.Tx, o *Opening, agai
 	if err != nil {
 		return err
 	}
-	return guardError([]string{amounts, shared})
+	w, err := o.weigh(ctx, tx, l.frozenDues())
+	if err != nil {
+		return err
+	}
+	rejected := ""
+	if w.rejected > before.rejected { // else it repairs
+		if rejected, err = guardRejected(ctx, tx, o, again, w); err != nil {
+			return err
+		}
+	}
+	return guardError([]string{amounts, rejected, shared})
 }
 
 func guardError(tripped []string) error {

@@ -86,8 +86,9 @@ func (l *Ledger) Open(ctx context.Context, conn *pgx.Conn, o Opening) error {
 // A slot rejected with idempotency_error stays: what is at Stripe under its key
 // must be looked at by a person first, since a new key could charge twice.
 //
-// The guards of single amounts, for what is read again, and of shared Stripe
-// customers hold as at an opening: a customer whose id was changed is new here.
+// It is guarded as an opening is: single amounts, in what is read again; shared
+// Stripe customers, since one whose id was changed is new here; and rejected
+// dues, if they become more. The caps bound its growth.
 //
 // The caps stay; a reopening that would pass one exits with 3 and changes
 // nothing. A currency that is new to the period gets its own.
@@ -100,6 +101,10 @@ func (l *Ledger) Reopen(ctx context.Context, conn *pgx.Conn, o Opening) error {
 			return err
 		} else if tag.RowsAffected() == 0 {
 			return errors.New("it was never opened")
+		}
+		before, err := o.weigh(ctx, tx, l.frozenDues())
+		if err != nil {
+			return err
 		}
 		const noSlot = `NOT EXISTS (
 			SELECT FROM duesday.charges AS slot
@@ -135,7 +140,7 @@ func (l *Ledger) Reopen(ctx context.Context, conn *pgx.Conn, o Opening) error {
 		if _, err := tx.Exec(ctx, left, period); err != nil {
 			return relationError(o.Customers, err)
 		}
-		if err := l.guardReopening(ctx, tx, &o, frozen{
+		if err := l.guardReopening(ctx, tx, &o, before, frozen{
 			`(SELECT * FROM duesday.dues AS due WHERE billing_period = $1 AND ` + noSlot + `)`, l.frozenDues().args}); err != nil {
 			return err
 		}

@@ -31,6 +31,10 @@ func TestReopen_isGuardedAsAnOpeningIs(t *testing.T) {
 		"an amount that was claimed before": {
 			charges.Guards{MaxAmount: map[string]int64{"usd": 2000}},
 			`UPDATE duesday.customers SET amount = 1 WHERE id = 'b'`, ""},
+		"a relation that broke": {
+			charges.Guards{MaxRejected: "0"},
+			`UPDATE duesday.customers SET amount = NULL`,
+			"1 of 3 dues would be rejected, more than 0"},
 		"no guard asked for": {
 			charges.Guards{}, `UPDATE duesday.customers SET id = 'renamed', amount = 5000 WHERE id = 'a'`, ""},
 	} {
