@@ -303,7 +303,10 @@ func (r *run) conclude(ctx context.Context, w *work) error {
 	}
 	if stopped == nil && r.summary.Settled {
 		if r.Vault != nil {
-			if err := r.Vault.Revoke(read); err != nil {
+			// In time of its own: the counting may have used that up.
+			revoke, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+			defer cancel()
+			if err := r.Vault.Revoke(revoke); err != nil {
 				r.Log.Warn("cannot revoke the vault key; it expires by itself", zap.Error(err))
 			}
 		}
