@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -195,8 +196,8 @@ func (s *Slot) params(ctx context.Context) stripe.Params {
 // and at Stripe differ. The key in the metadata tells it from all others.
 const lookBack = time.Hour
 
-// Find looks for what was charged under the slot's key: all charges (or
-// intents) of the customer since the claim, page by page. pace is called
+// Find looks for what was charged under the slot's key, or taken under those of
+// its rejected attempts: all charges (or intents) of the customer since then, page by page. pace is called
 // before each page. Of several under the key, one that is paid counts, or will
 // be. found is false only if every page was read. With an error
 // nothing is known about the charge, and the outcome says what to do about the
@@ -244,7 +245,7 @@ func (g *Gateway) list(ctx context.Context, slot *Slot, after string, w *wire) (
 	if after != "" {
 		params.StartingAfter = stripe.String(after)
 	}
-	since := &stripe.RangeQueryParams{GreaterThanOrEqual: slot.ClaimedAt.Add(-lookBack).Unix()}
+	since := &stripe.RangeQueryParams{GreaterThanOrEqual: slot.searchFrom().Add(-lookBack).Unix()}
 	var (
 		page listPage
 		it   pager
@@ -257,9 +258,15 @@ func (g *Gateway) list(ctx context.Context, slot *Slot, after string, w *wire) (
 		}
 		for intents.Next() {
 			pi := intents.PaymentIntent()
-			if page.last = pi.ID; pi.Metadata[metaKey] == slot.Key {
+			switch key := pi.Metadata[metaKey]; {
+			case key == slot.Key:
 				page.found = append(page.found, judgeIntent(pi, slot, w))
+			case slices.Contains(slot.RejectedKeys, key) && pi.Status == stripe.PaymentIntentStatusSucceeded:
+				page.found = append(page.found, Outcome{Verdict: Paid, ChargeID: pi.ID, RequestID: w.requestID()})
+			case slices.Contains(slot.RejectedKeys, key) && pi.Status == stripe.PaymentIntentStatusProcessing:
+				page.found = append(page.found, Outcome{Verdict: Pending, ChargeID: pi.ID, RequestID: w.requestID()})
 			}
+			page.last = pi.ID
 		}
 		it = intents
 	} else {
@@ -270,9 +277,15 @@ func (g *Gateway) list(ctx context.Context, slot *Slot, after string, w *wire) (
 		}
 		for charges.Next() {
 			ch := charges.Charge()
-			if page.last = ch.ID; ch.Metadata[metaKey] == slot.Key {
+			switch key := ch.Metadata[metaKey]; {
+			case key == slot.Key:
 				page.found = append(page.found, judgeCharge(ch, slot, w))
+			case slices.Contains(slot.RejectedKeys, key) && ch.Status == stripe.ChargeStatusSucceeded:
+				page.found = append(page.found, Outcome{Verdict: Paid, ChargeID: ch.ID, RequestID: w.requestID()})
+			case slices.Contains(slot.RejectedKeys, key) && ch.Status == stripe.ChargeStatusPending:
+				page.found = append(page.found, Outcome{Verdict: Pending, ChargeID: ch.ID, RequestID: w.requestID()})
 			}
+			page.last = ch.ID
 		}
 		it = charges
 	}

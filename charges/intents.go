@@ -18,15 +18,27 @@ func (g *Gateway) Look(ctx context.Context, slot *Slot) Outcome {
 		if err != nil {
 			return unsettling(judgeError(err, w))
 		}
-		out = judgeIntent(intent, slot, w)
+		own := slot.asRecorded(intent.ID, intent.Metadata, intent.Amount, string(intent.Currency))
+		out = judgeIntent(intent, &own, w)
 	} else {
 		charge, err := g.api.Charges.Get(slot.ChargeID, &stripe.ChargeParams{Params: stripe.Params{Context: ctx}})
 		if err != nil {
 			return unsettling(judgeError(err, w))
 		}
-		out = judgeCharge(charge, slot, w)
+		own := slot.asRecorded(charge.ID, charge.Metadata, charge.Amount, string(charge.Currency))
+		out = judgeCharge(charge, &own, w)
 	}
 	return out
+}
+
+// asRecorded is the slot as the object that is on record for it has it, if that
+// was made for this customer and period: under an earlier attempt's key, maybe.
+func (s *Slot) asRecorded(id string, metadata map[string]string, amount int64, currency string) Slot {
+	own := *s
+	if id == s.ChargeID && metadata[metaCustomer] == s.CustomerID && metadata[metaPeriod] == s.Period.String() {
+		own.Key, own.Amount, own.Currency = metadata[metaKey], amount, currency
+	}
+	return own
 }
 
 // unsettling turns the judgement of a failed read into one that settles

@@ -61,8 +61,11 @@ func TestSlot_stateMachine(t *testing.T) {
 				m.due = m.status == charges.Declined
 			},
 			"retry": func(t *rapid.T) {
-				opened, err := b.RetryDeclined(b.ctx, b.conn, dunning, before.CustomerID, 1)
+				ids, err := b.DueAgain(b.ctx, b.conn, dunning, before.CustomerID, 1)
 				require.NoError(t, err)
+				opened, err := b.RetryDeclined(b.ctx, b.conn, dunning, []string{slot.CustomerID})
+				require.NoError(t, err)
+				require.Len(t, opened, len(ids))
 				if m.status != charges.Declined || m.mends || !m.due || m.attempt > len(dunning.Schedule) {
 					require.Empty(t, opened)
 					return

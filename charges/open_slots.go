@@ -20,14 +20,26 @@ const slotColumns = `slot.customer_id, coalesce(due.stripe_customer_id, slot.cus
 		SELECT prior.charge_id FROM duesday.attempts AS prior
 		WHERE prior.customer_id = slot.customer_id AND prior.billing_period = slot.billing_period
 			AND prior.attempt < slot.attempt AND prior.charge_id LIKE 'pi\_%'
-		ORDER BY prior.id DESC LIMIT 1), '') ELSE '' END`
+		ORDER BY prior.id DESC LIMIT 1), '') ELSE '' END,
+	CASE WHEN slot.attempt > 1 THEN ARRAY(
+		SELECT DISTINCT prior.idempotency_key FROM duesday.attempts AS prior
+		WHERE prior.customer_id = slot.customer_id AND prior.billing_period = slot.billing_period
+			AND prior.attempt < slot.attempt AND prior.status = 'rejected' AND prior.request_id IS NOT NULL) END,
+	CASE WHEN slot.attempt > 1 THEN (
+		SELECT opened_at FROM duesday.periods AS p WHERE p.billing_period = slot.billing_period) END`
 
 func (l *Ledger) collectSlots(rows pgx.Rows, readAt time.Time) ([]Slot, error) {
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (Slot, error) {
 		s := Slot{Period: l.Period, ReadAt: readAt}
-		var age float64
+		var (
+			age    float64
+			opened *time.Time
+		)
 		err := row.Scan(&s.CustomerID, &s.StripeCustomerID, &s.PaymentMethod, &s.Amount, &s.Currency,
-			&s.Description, &s.Method, &s.Attempt, &s.Key, &s.ClaimedAt, &age, &s.ChargeID, &s.PriorIntent)
+			&s.Description, &s.Method, &s.Attempt, &s.Key, &s.ClaimedAt, &age, &s.ChargeID, &s.PriorIntent, &s.RejectedKeys, &opened)
+		if opened != nil {
+			s.SearchFrom = *opened
+		}
 		s.WindowAge = time.Duration(age * float64(time.Second))
 		return s, err
 	})
@@ -75,33 +87,50 @@ type Dunning struct {
 // MaxAttempts of one slot; Stripe advises at most 8.
 const MaxAttempts = 8
 
-// RetryDeclined opens a new attempt for declined slots that are due for one,
-// those after the given customer id in its order, and returns them to be sent.
-// A new attempt has its own key and is claimed like any slot: a crash after
-// this statement leaves it in doubt, and it is resent under its key. It runs on
-// the lock's connection and returns ErrFenced without the lock.
-func (l *Ledger) RetryDeclined(ctx context.Context, conn *pgx.Conn, d Dunning, after string, limit int) ([]Slot, error) {
+// dueAgain is true of a declined slot that a new attempt is due for. $1 is the
+// period, $2 the schedule in seconds.
+const dueAgain = `slot.billing_period = $1 AND slot.status = 'declined' AND NOT slot.needs_customer
+	AND slot.attempt <= cardinality($2::float8[])
+	AND slot.settled_at + make_interval(secs => ($2::float8[])[slot.attempt]) <= clock_timestamp()`
+
+// DueAgain lists the declined slots that a new attempt is due for and whose
+// customers are still active, those after the given customer id in its order.
+// It reads the customers relation, which may take long: not a statement for the
+// lock's connection.
+func (l *Ledger) DueAgain(ctx context.Context, db Querier, d Dunning, after string, limit int) ([]string, error) {
+	due := `
+		SELECT slot.customer_id FROM duesday.charges AS slot
+		WHERE ` + dueAgain + ` AND slot.customer_id > $3 AND slot.customer_id IN ` + d.Customers.activeIDs() + `
+		ORDER BY slot.customer_id
+		LIMIT $4`
+	rows, err := db.Query(ctx, due, l.Period.String(), d.seconds(), after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read the declined slots: %w", relationError(d.Customers, err))
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("read the declined slots: %w", relationError(d.Customers, err))
+	}
+	return ids, nil
+}
+
+// RetryDeclined opens a new attempt for those of the customers' slots that are
+// still due for one, and returns them to be sent. A new attempt has its own key
+// and is claimed like any slot: a crash after this statement leaves it in doubt,
+// and it is resent under its key. It runs on the lock's connection and returns
+// ErrFenced without the lock.
+func (l *Ledger) RetryDeclined(ctx context.Context, conn *pgx.Conn, d Dunning, customers []string) ([]Slot, error) {
 	if err := l.checkHeld(ctx, conn); err != nil {
 		return nil, err
 	}
 	retry := `
-		WITH again AS MATERIALIZED (
-			SELECT slot.customer_id
-			FROM duesday.charges AS slot
-			WHERE ` + fence.Held("$5") + ` AND slot.billing_period = $1 AND slot.status = 'declined' AND slot.customer_id > $2
-				AND NOT slot.needs_customer AND slot.attempt <= cardinality($4::float8[])
-				AND slot.settled_at + make_interval(secs => ($4::float8[])[slot.attempt]) <= clock_timestamp()
-				AND slot.customer_id IN ` + d.Customers.activeIDs() + `
-			ORDER BY slot.customer_id
-			LIMIT $3
-		), slot AS (
+		WITH slot AS (
 			UPDATE duesday.charges AS slot SET
 				status = 'claimed', attempt = slot.attempt + 1,
-				idempotency_key = ` + keySQL("slot.customer_id", "slot.billing_period", "$6::text", "(slot.attempt + 1)") + `,
+				idempotency_key = ` + keySQL("slot.customer_id", "slot.billing_period", "$5::text", "(slot.attempt + 1)") + `,
 				claimed_at = clock_timestamp(), key_window_at = clock_timestamp(),
 				charge_id = NULL, failure_code = NULL, failure_message = NULL, settled_at = NULL
-			FROM again
-			WHERE slot.billing_period = $1 AND slot.customer_id = again.customer_id AND slot.status = 'declined'
+			WHERE ` + fence.Held("$4") + ` AND ` + dueAgain + ` AND slot.customer_id = ANY($3)
 			RETURNING slot.*
 		), unsettled AS (
 			UPDATE duesday.periods SET settled_at = NULL
@@ -110,20 +139,24 @@ func (l *Ledger) RetryDeclined(ctx context.Context, conn *pgx.Conn, d Dunning, a
 		SELECT ` + slotColumns + `
 		FROM slot JOIN duesday.dues AS due USING (billing_period, customer_id)
 		ORDER BY slot.customer_id`
+	readAt := l.now()
+	rows, err := conn.Query(ctx, retry, l.Period.String(), d.seconds(), customers, l.lockID(), l.Namespace)
+	if err != nil {
+		return nil, fmt.Errorf("open new attempts: %w", err)
+	}
+	slots, err := l.collectSlots(rows, readAt)
+	if err != nil {
+		return nil, fmt.Errorf("open new attempts: %w", err)
+	}
+	return slots, nil
+}
+
+func (d *Dunning) seconds() []float64 {
 	seconds := make([]float64, len(d.Schedule))
 	for i, pause := range d.Schedule {
 		seconds[i] = pause.Seconds()
 	}
-	readAt := l.now()
-	rows, err := conn.Query(ctx, retry, l.Period.String(), after, limit, seconds, l.lockID(), l.Namespace)
-	if err != nil {
-		return nil, fmt.Errorf("open new attempts: %w", relationError(d.Customers, err))
-	}
-	slots, err := l.collectSlots(rows, readAt)
-	if err != nil {
-		return nil, fmt.Errorf("open new attempts: %w", relationError(d.Customers, err))
-	}
-	return slots, nil
+	return seconds
 }
 
 // OpenPeriods lists the periods that have slots in doubt or processing, the

@@ -74,7 +74,7 @@ var ErrLookupFailed = errors.New("look-up failed")
 // waiting; a request that is under way goes on until inFlight ends. An outcome
 // that does not settle leaves the slot as it is, in doubt.
 func (s *Sender) Send(ctx, inFlight context.Context, slot *Slot) Outcome {
-	if !slot.Resendable(s.Now()) {
+	if !slot.Resendable(s.Now()) || len(slot.RejectedKeys) > 0 {
 		if out, done := s.lookFirst(ctx, inFlight, slot); done {
 			return out
 		}
@@ -141,7 +141,7 @@ func (s *Sender) Send(ctx, inFlight context.Context, slot *Slot) Outcome {
 }
 
 // lookFirst looks for the charge of a slot that Stripe may have forgotten the
-// key of. done is false if the slot may now be sent like a new one.
+// key of, or that has rejected attempts behind it. done is false if the slot may now be sent like a new one.
 func (s *Sender) lookFirst(ctx, inFlight context.Context, slot *Slot) (out Outcome, done bool) {
 	found, ok, err := s.find(ctx, inFlight, slot)
 	if mutant.Is("no-lookup") {
@@ -153,6 +153,8 @@ func (s *Sender) lookFirst(ctx, inFlight context.Context, slot *Slot) (out Outco
 		return found, true
 	case ok:
 		return found, true
+	case slot.Resendable(s.Now()):
+		return Outcome{}, false
 	}
 	if err := s.RefreshWindow(ctx, slot); err != nil {
 		return Outcome{Err: err}, true

@@ -66,14 +66,27 @@ type Slot struct {
 	// PriorIntent is the PaymentIntent of an earlier attempt: before this one
 	// is sent it must be beyond being paid.
 	PriorIntent string
+	// RejectedKeys are those of earlier attempts that Stripe rejected. That was
+	// its answer to a resend, perhaps: an earlier send may have been paid, so
+	// they are looked for before this attempt is sent.
+	RejectedKeys []string
 
-	// ClaimedAt is the database's clock. A look-up searches from here.
-	ClaimedAt time.Time
+	// ClaimedAt is the database's clock. A look-up searches from here, or from
+	// SearchFrom if there were earlier attempts: the period's opening.
+	ClaimedAt  time.Time
+	SearchFrom time.Time
 	// WindowAge was the age, by the database's clock, of the slot's claim to
 	// Stripe's memory of its key when the slot was read, and ReadAt is when
 	// that was, by a monotonic clock here.
 	WindowAge time.Duration
 	ReadAt    time.Time
+}
+
+func (s *Slot) searchFrom() time.Time {
+	if s.SearchFrom.IsZero() {
+		return s.ClaimedAt
+	}
+	return s.SearchFrom
 }
 
 // ResendWindow is how long after its claim a slot may be sent under its key

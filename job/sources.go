@@ -35,16 +35,35 @@ func (r *run) processing(ctx context.Context, emit func(charges.Slot)) error {
 }
 
 // declined opens new attempts for the declined slots that are due, and hands
-// them out.
+// them out. The customers relation is read beside the lock's connection, where
+// a slow view would cost the leadership.
 func (r *run) declined(ctx context.Context, emit func(charges.Slot)) error {
-	return r.pages(ctx, func(ctx context.Context, conn *pgx.Conn, after string) ([]charges.Slot, error) {
-		page, err := r.Ledger.RetryDeclined(ctx, conn, *r.Dunning, after, r.PageSize)
-		if after == "" && len(page) > 0 {
+	for after := ""; ctx.Err() == nil; {
+		ids, err := r.Ledger.DueAgain(ctx, r.Pool, *r.Dunning, after, r.PageSize)
+		if err != nil {
+			return err
+		}
+		if len(ids) == 0 {
+			return nil
+		}
+		if after == "" {
 			r.Log.Info("opening new attempts for declined slots")
 		}
+		var page []charges.Slot
+		err = r.Lead.Do(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+			page, err = r.Ledger.RetryDeclined(ctx, conn, *r.Dunning, ids)
+			return err
+		})
+		if err != nil {
+			return err
+		}
 		r.counts.takenUp(len(page))
-		return page, err
-	}, emit)
+		for _, slot := range page {
+			emit(slot)
+		}
+		after = ids[len(ids)-1]
+	}
+	return nil
 }
 
 // pages hands out what read returns, page after page in the order of customer
