@@ -26,7 +26,8 @@ type Guards struct {
 	// MaxAmount is the largest single amount by currency, in its smallest unit.
 	MaxAmount map[string]int64
 	// MaxRejected is how many dues may be rejected: a number, or a percentage
-	// like 1%, which always lets RejectedFrom through. Empty: any.
+	// like 1%, which always lets RejectedFrom through. A reopening may drop as
+	// many. Empty: any.
 	MaxRejected string
 	// UniqueStripeCustomers refuses two dues for one Stripe customer.
 	UniqueStripeCustomers bool
@@ -156,7 +157,7 @@ func (l *Ledger) guard(ctx context.Context, tx pgx.Tx, o *Opening, dues frozen, 
 
 // guardReopening is guard for a reopening: before is what the dues came to, and
 // again are those that can still change.
-func (l *Ledger) guardReopening(ctx context.Context, tx pgx.Tx, o *Opening, before weight, again frozen) error {
+func (l *Ledger) guardReopening(ctx context.Context, tx pgx.Tx, o *Opening, before weight, dropped int, again frozen) error {
 	amounts, err := guardAmounts(ctx, tx, o, again, weight{})
 	if err != nil {
 		return err
@@ -175,7 +176,23 @@ func (l *Ledger) guardReopening(ctx context.Context, tx pgx.Tx, o *Opening, befo
 			return err
 		}
 	}
-	return guardError([]string{amounts, rejected, shared})
+	gone, err := guardDropped(o, before, dropped)
+	if err != nil {
+		return err
+	}
+	return guardError([]string{amounts, rejected, gone, shared})
+}
+
+func guardDropped(o *Opening, before weight, dropped int) (string, error) {
+	if o.Guards.MaxRejected == "" {
+		return "", nil
+	}
+	limit, err := o.Guards.rejectedLimit(before.dues())
+	if err != nil || dropped <= limit {
+		return "", err
+	}
+	return fmt.Sprintf("%d of %d dues would be dropped, whose customers are no longer active, more than %d: --max-rejected %d lets them go",
+		dropped, before.dues(), limit, dropped), nil
 }
 
 func guardError(tripped []string) error {

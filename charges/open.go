@@ -87,8 +87,9 @@ func (l *Ledger) Open(ctx context.Context, conn *pgx.Conn, o Opening) error {
 // must be looked at by a person first, since a new key could charge twice.
 //
 // It is guarded as an opening is: single amounts, in what is read again; shared
-// Stripe customers, since one whose id was changed is new here; and rejected
-// dues, if they become more. The caps bound its growth.
+// Stripe customers, since one whose id was changed is new here; rejected dues, if
+// they become more; and, within the same limit, dropped ones, since a view that
+// lost its rows must not settle a month. The caps bound its growth.
 //
 // The caps stay; a reopening that would pass one exits with 3 and changes
 // nothing. A currency that is new to the period gets its own.
@@ -137,10 +138,11 @@ func (l *Ledger) Reopen(ctx context.Context, conn *pgx.Conn, o Opening) error {
 				AND NOT EXISTS (
 					SELECT FROM duesday.charges AS slot
 					WHERE slot.customer_id = due.customer_id AND slot.billing_period = due.billing_period)`
-		if _, err := tx.Exec(ctx, left, period); err != nil {
+		dropped, err := tx.Exec(ctx, left, period)
+		if err != nil {
 			return relationError(o.Customers, err)
 		}
-		if err := l.guardReopening(ctx, tx, &o, before, frozen{
+		if err := l.guardReopening(ctx, tx, &o, before, int(dropped.RowsAffected()), frozen{
 			`(SELECT * FROM duesday.dues AS due WHERE billing_period = $1 AND ` + noSlot + `)`, l.frozenDues().args}); err != nil {
 			return err
 		}

@@ -35,6 +35,13 @@ func TestReopen_isGuardedAsAnOpeningIs(t *testing.T) {
 			charges.Guards{MaxRejected: "0"},
 			`UPDATE duesday.customers SET amount = NULL`,
 			"1 of 3 dues would be rejected, more than 0"},
+		"a relation that lost its rows": {
+			charges.Guards{MaxRejected: "0"},
+			`DELETE FROM duesday.customers WHERE id = 'c'`,
+			"1 of 3 dues would be dropped, whose customers are no longer active, more than 0: --max-rejected 1 lets them go"},
+		"a relation that lost who was claimed": {
+			charges.Guards{MaxRejected: "0"},
+			`DELETE FROM duesday.customers WHERE id <> 'c'`, ""},
 		"no guard asked for": {
 			charges.Guards{}, `UPDATE duesday.customers SET id = 'renamed', amount = 5000 WHERE id = 'a'`, ""},
 	} {

@@ -103,7 +103,7 @@ func (f *openingFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.guards.MaxGrowth, "max-growth", "2",
 		"open only if no currency's expected total is above `factor` × that of the last settled period, if that had 20 dues; 0: any")
 	flags.StringToInt64Var(&f.guards.MaxAmount, "max-amount", nil, "open only if no single amount is above these, like `usd=50000,jpy=90000` in smallest units")
-	flags.StringVar(&f.guards.MaxRejected, "max-rejected", "1%", "open only if at most so `many` dues would be rejected: a number, or a percentage that always lets 3 through")
+	flags.StringVar(&f.guards.MaxRejected, "max-rejected", "1%", "open only if at most so `many` dues would be rejected, or dropped by --reopen: a number, or a percentage that always lets 3 through")
 	flags.BoolVar(&f.guards.UniqueStripeCustomers, "unique-stripe-customers", false, "open only if no Stripe customer is behind two active rows")
 }
 
