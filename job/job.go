@@ -81,6 +81,8 @@ var (
 	ErrOutage = errors.New("no answer from Stripe")
 	// ErrRefused: Stripe or the spend-cap proxy refuses the API key.
 	ErrRefused = errors.New("the API key was refused")
+	// ErrAllRejected: Stripe rejected slot after slot, and nothing else.
+	ErrAllRejected = errors.New("every charge is rejected by Stripe")
 	// ErrUnfinished: slots are in doubt, or dues unclaimed.
 	ErrUnfinished = errors.New("not everything is settled")
 )

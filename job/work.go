@@ -26,6 +26,7 @@ type work struct {
 	inFlight context.Context
 
 	unanswered atomic.Int64          // sends in a row that came to nothing
+	rejections atomic.Int64          // sends in a row that Stripe rejected
 	inDoubtFor atomic.Pointer[error] // why the last slot left in doubt was
 	end        func()
 }
@@ -179,6 +180,7 @@ func (w *work) send(slot *charges.Slot, results chan<- charges.Settlement) {
 	}
 	if out.Settles() {
 		w.unanswered.Store(0)
+		w.countRejection(&out)
 		if out.FailureCode == "idempotency_error" {
 			w.Log.Error("Stripe saw other parameters under a slot's key: somebody changed a frozen row; the slot is rejected, look at it",
 				zap.String("request_id", out.RequestID))
@@ -202,6 +204,21 @@ func (w *work) send(slot *charges.Slot, results chan<- charges.Settlement) {
 	// put the rest of the period in doubt too.
 	if w.stopped() == nil && w.unanswered.Add(1) >= int64(3*w.Workers) {
 		w.stop(fmt.Errorf("%w: the last %d charges came to nothing: %w", ErrOutage, 3*w.Workers, out.Err))
+	}
+}
+
+// countRejection stops the work when Stripe has rejected nothing but one slot
+// after another: as it does when the key is another account's, or a test key
+// meets live customers.
+func (w *work) countRejection(out *charges.Outcome) {
+	if out.Verdict != charges.Impossible {
+		w.rejections.Store(0)
+		return
+	}
+	if w.rejections.Add(1) >= int64(3*w.Workers) {
+		w.stop(exitcode.With(exitcode.Stopped, fmt.Errorf(
+			"%w, the last: %w; is the API key that of the right account and mode? The rejected slots are sent again with --reopen",
+			ErrAllRejected, out.Err)))
 	}
 }
 
