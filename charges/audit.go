@@ -169,6 +169,7 @@ func (a *audit) missing(ctx context.Context, names []string) error {
 // listTaken lists what has taken money since then and carries Duesday's
 // metadata, page by page.
 func (g *Gateway) listTaken(ctx context.Context, method Method, since time.Time, pace func(context.Context) error, each func([]atStripe) error) error {
+	tries := 0
 	for after := ""; ; {
 		if err := pace(ctx); err != nil {
 			return err
@@ -176,8 +177,15 @@ func (g *Gateway) listTaken(ctx context.Context, method Method, since time.Time,
 		w := &wire{}
 		page, last, more, err := g.takenPage(withWire(ctx, w), method, since, after)
 		if err != nil {
-			return fmt.Errorf("list the %s: %w", method, judgeError(err, w).Err)
+			out := judgeError(err, w)
+			err = fmt.Errorf("list the %s: %w", method, out.Err)
+			tries++
+			if out.Verdict == Forbidden || tries == DefaultRetry.MaxSends {
+				return err
+			}
+			continue // the same page again, in its turn
 		}
+		tries = 0
 		if err := each(page); err != nil {
 			return err
 		}
@@ -240,12 +248,10 @@ func isList[T any](data []*T, it pager) error {
 		return err
 	}
 	if data == nil || it.Meta().URL == "" || slices.Contains(data, nil) {
-		return errNotAList
+		return errNoList
 	}
 	return nil
 }
-
-var errNotAList = errors.New("the answer is not a list")
 
 var errNoList = errors.New("the answer is not a list")
 
@@ -253,7 +259,7 @@ var errNoList = errors.New("the answer is not a list")
 func hasMore(it pager, last string) (bool, error) {
 	more := it.Meta().HasMore
 	if more && last == "" {
-		return false, errNotAList
+		return false, errNoList
 	}
 	return more, nil
 }
