@@ -98,7 +98,14 @@ Exit codes:
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			return p.fromEnvironment(cmd.Flags())
+			if err := p.fromEnvironment(cmd.Flags()); err != nil {
+				return err
+			}
+			// Most likely a variable that was to hold a month and does not.
+			if f := cmd.Flags().Lookup("period"); f != nil && f.Changed && f.Value.String() == "" {
+				return usage("--period: want YYYY-MM, like 2026-10, got an empty text; leave it out for the current month")
+			}
+			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
