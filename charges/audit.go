@@ -2,13 +2,11 @@ package charges
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/stripe/stripe-go/v76"
 )
 
 // Difference is one thing that the ledger and Stripe do not agree on.
@@ -27,13 +25,6 @@ const (
 	UnknownToLedger = "unknown_to_ledger" // Stripe has taken money that the ledger does not know
 	AmountDiffers   = "amount_differs"
 )
-
-// atStripe is a charge or intent that took money, as a list shows it.
-type atStripe struct {
-	id, customer, period, key string
-	amount                    int64
-	currency                  string
-}
 
 // Audit compares what the ledger says was paid for the periods with what Stripe
 // took, and calls each with every difference. It only reads. All charges (and
@@ -69,7 +60,7 @@ func Audit(ctx context.Context, db Querier, g *Gateway, periods []Ledger, pace f
 		if !used {
 			continue
 		}
-		if err := g.listTaken(ctx, method, since.Add(-lookBack), pace, func(page []atStripe) error {
+		if err := g.listTaken(ctx, method, *since, pace, func(page []listed) error {
 			return a.compare(ctx, page, wanted)
 		}); err != nil {
 			return fmt.Errorf("audit: %w", err)
@@ -85,11 +76,11 @@ type audit struct {
 }
 
 // compare looks a page of Stripe's up in the ledger.
-func (a *audit) compare(ctx context.Context, page []atStripe, wanted map[string]bool) error {
+func (a *audit) compare(ctx context.Context, page []listed, wanted map[string]bool) error {
 	keys := make([]string, 0, len(page))
 	for _, c := range page {
-		if wanted[c.period] {
-			keys = append(keys, c.key)
+		if wanted[c.metadata[metaPeriod]] {
+			keys = append(keys, c.metadata[metaKey])
 		}
 	}
 	const known = `
@@ -114,12 +105,13 @@ func (a *audit) compare(ctx context.Context, page []atStripe, wanted map[string]
 		byKey[s.Key] = s
 	}
 	for _, c := range page {
-		if !wanted[c.period] {
+		if !wanted[c.metadata[metaPeriod]] {
 			continue
 		}
-		d := Difference{Period: c.period, CustomerID: c.customer, ChargeID: c.id, Stripe: fmt.Sprintf("%d %s", c.amount, c.currency)}
-		s, ok := byKey[c.key]
-		switch first, again := a.seen[c.key]; {
+		key := c.metadata[metaKey]
+		d := Difference{Period: c.metadata[metaPeriod], CustomerID: c.metadata[metaCustomer], ChargeID: c.id, Stripe: fmt.Sprintf("%d %s", c.amount, c.currency)}
+		s, ok := byKey[key]
+		switch first, again := a.seen[key]; {
 		case !ok:
 			d.Kind, d.Ledger = UnknownToLedger, "no slot with its key"
 		case again:
@@ -129,7 +121,7 @@ func (a *audit) compare(ctx context.Context, page []atStripe, wanted map[string]
 		case *s.Amount != c.amount || *s.Currency != c.currency:
 			d.Kind, d.Ledger = AmountDiffers, fmt.Sprintf("%d %s", *s.Amount, *s.Currency)
 		}
-		a.seen[c.key] = c.id
+		a.seen[key] = c.id
 		if d.Kind == "" {
 			continue
 		}
@@ -166,100 +158,35 @@ func (a *audit) missing(ctx context.Context, names []string) error {
 	return err
 }
 
-// listTaken lists what has taken money since then and carries Duesday's
-// metadata, page by page.
-func (g *Gateway) listTaken(ctx context.Context, method Method, since time.Time, pace func(context.Context) error, each func([]atStripe) error) error {
+// listTaken lists what has taken money since then, page by page. A page that
+// fails is asked for again, a few times.
+func (g *Gateway) listTaken(ctx context.Context, method Method, since time.Time, pace func(context.Context) error, each func([]listed) error) error {
 	tries := 0
 	for after := ""; ; {
 		if err := pace(ctx); err != nil {
 			return err
 		}
 		w := &wire{}
-		page, last, more, err := g.takenPage(withWire(ctx, w), method, since, after)
+		page, more, err := g.listPage(withWire(ctx, w), method, "", since, after)
 		if err != nil {
 			out := judgeError(err, w)
-			err = fmt.Errorf("list the %s: %w", method, out.Err)
 			tries++
 			if out.Verdict == Forbidden || tries == DefaultRetry.MaxSends {
-				return err
+				return fmt.Errorf("list the %s: %w", method, out.Err)
 			}
-			continue // the same page again, in its turn
+			continue
 		}
 		tries = 0
+		if more {
+			after = page[len(page)-1].id
+		}
+		// A charge that an intent made is counted as the intent.
+		page = slices.DeleteFunc(page, func(o listed) bool { return !o.taken || o.part })
 		if err := each(page); err != nil {
 			return err
 		}
 		if !more {
 			return nil
 		}
-		after = last
 	}
-}
-
-func (g *Gateway) takenPage(ctx context.Context, method Method, since time.Time, after string) (page []atStripe, last string, more bool, err error) {
-	params := stripe.ListParams{Context: ctx, Limit: stripe.Int64(100), Single: true}
-	if after != "" {
-		params.StartingAfter = stripe.String(after)
-	}
-	created := &stripe.RangeQueryParams{GreaterThanOrEqual: since.Unix()}
-	var it pager
-	if method == MethodPaymentIntents {
-		list := g.api.PaymentIntents.List(&stripe.PaymentIntentListParams{ListParams: params, CreatedRange: created})
-		if err := isList(list.PaymentIntentList().Data, list); err != nil {
-			return nil, "", false, err
-		}
-		for list.Next() {
-			pi := list.PaymentIntent()
-			last = pi.ID
-			if pi.Status == stripe.PaymentIntentStatusSucceeded {
-				page = append(page, atStripe{pi.ID, pi.Metadata[metaCustomer], pi.Metadata[metaPeriod], pi.Metadata[metaKey], pi.Amount, string(pi.Currency)})
-			}
-		}
-		it = list
-	} else {
-		list := g.api.Charges.List(&stripe.ChargeListParams{ListParams: params, CreatedRange: created})
-		if err := isList(list.ChargeList().Data, list); err != nil {
-			return nil, "", false, err
-		}
-		for list.Next() {
-			ch := list.Charge()
-			last = ch.ID
-			// A charge that an intent made is counted as the intent.
-			if ch.Status == stripe.ChargeStatusSucceeded && ch.PaymentIntent == nil {
-				page = append(page, atStripe{ch.ID, ch.Metadata[metaCustomer], ch.Metadata[metaPeriod], ch.Metadata[metaKey], ch.Amount, string(ch.Currency)})
-			}
-		}
-		it = list
-	}
-	more, err = hasMore(it, last)
-	return page, last, more, err
-}
-
-// pager is what stripe-go's iterators have in common.
-type pager interface {
-	Err() error
-	Meta() *stripe.ListMeta
-}
-
-// isList is asked before the first element of a page. stripe-go's iterator just
-// ends on an error, and reads {} as an empty list.
-func isList[T any](data []*T, it pager) error {
-	if err := it.Err(); err != nil {
-		return err
-	}
-	if data == nil || it.Meta().URL == "" || slices.Contains(data, nil) {
-		return errNoList
-	}
-	return nil
-}
-
-var errNoList = errors.New("the answer is not a list")
-
-// hasMore is asked after the last element of a page.
-func hasMore(it pager, last string) (bool, error) {
-	more := it.Meta().HasMore
-	if more && last == "" {
-		return false, errNoList
-	}
-	return more, nil
 }

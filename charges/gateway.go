@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 	"github.com/stripe/stripe-go/v76/client"
 
 	"github.com/duesday/duesday/internal/exitcode"
-	"github.com/duesday/duesday/internal/mutant"
 )
 
 // Metadata that every Stripe object carries: how a lost answer is found again.
@@ -190,106 +188,4 @@ func (s *Slot) params(ctx context.Context) stripe.Params {
 	p.AddMetadata(metaPeriod, s.Period.String())
 	p.AddMetadata(metaKey, s.Key)
 	return p
-}
-
-// lookBack is how far before its claim a slot's charge is searched: clocks here
-// and at Stripe differ. The key in the metadata tells it from all others.
-const lookBack = time.Hour
-
-// Find looks for what was charged under the slot's key, or taken under those of
-// its rejected attempts: all charges (or intents) of the customer since then, page by page. pace is called
-// before each page. Of several under the key, one that is paid counts, or will
-// be. found is false only if every page was read. With an error
-// nothing is known about the charge, and the outcome says what to do about the
-// listing (slow down, stop).
-func (g *Gateway) Find(ctx context.Context, slot *Slot, pace func(context.Context) error) (out Outcome, found bool, err error) {
-	after := ""
-	for {
-		if err := pace(ctx); err != nil {
-			return Outcome{}, false, err
-		}
-		w := &wire{}
-		page, err := g.list(withWire(ctx, w), slot, after, w)
-		if err != nil {
-			if mutant.Is("list-error-is-empty") {
-				return Outcome{}, false, nil
-			}
-			out := unsettling(judgeError(err, w))
-			return out, false, fmt.Errorf("list the customer's charges: %w", out.Err)
-		}
-		for _, o := range page.found {
-			if !found || better(o, out) {
-				out, found = o, true
-			}
-		}
-		if !page.more || out.Verdict == Paid {
-			return out, found, nil
-		}
-		after = page.last
-	}
-}
-
-// better reports whether a stands for more money than b.
-func better(a, b Outcome) bool {
-	return a.Verdict == Paid && b.Verdict != Paid || a.Verdict == Pending && b.Verdict != Paid && b.Verdict != Pending
-}
-
-type listPage struct {
-	found []Outcome
-	last  string
-	more  bool
-}
-
-func (g *Gateway) list(ctx context.Context, slot *Slot, after string, w *wire) (listPage, error) {
-	params := stripe.ListParams{Context: ctx, Limit: stripe.Int64(100), Single: true}
-	if after != "" {
-		params.StartingAfter = stripe.String(after)
-	}
-	since := &stripe.RangeQueryParams{GreaterThanOrEqual: slot.searchFrom().Add(-lookBack).Unix()}
-	var (
-		page listPage
-		it   pager
-	)
-	if slot.Method == MethodPaymentIntents {
-		intents := g.api.PaymentIntents.List(&stripe.PaymentIntentListParams{
-			ListParams: params, Customer: stripe.String(slot.StripeCustomerID), CreatedRange: since})
-		if err := isList(intents.PaymentIntentList().Data, intents); err != nil {
-			return listPage{}, err
-		}
-		for intents.Next() {
-			pi := intents.PaymentIntent()
-			switch key := pi.Metadata[metaKey]; {
-			case key == slot.Key:
-				page.found = append(page.found, judgeIntent(pi, slot, w))
-			case slices.Contains(slot.RejectedKeys, key) && pi.Status == stripe.PaymentIntentStatusSucceeded:
-				page.found = append(page.found, Outcome{Verdict: Paid, ChargeID: pi.ID, RequestID: w.requestID()})
-			case slices.Contains(slot.RejectedKeys, key) && pi.Status == stripe.PaymentIntentStatusProcessing:
-				page.found = append(page.found, Outcome{Verdict: Pending, ChargeID: pi.ID, RequestID: w.requestID()})
-			}
-			page.last = pi.ID
-		}
-		it = intents
-	} else {
-		charges := g.api.Charges.List(&stripe.ChargeListParams{
-			ListParams: params, Customer: stripe.String(slot.StripeCustomerID), CreatedRange: since})
-		if err := isList(charges.ChargeList().Data, charges); err != nil {
-			return listPage{}, err
-		}
-		for charges.Next() {
-			ch := charges.Charge()
-			switch key := ch.Metadata[metaKey]; {
-			case key == slot.Key:
-				page.found = append(page.found, judgeCharge(ch, slot, w))
-			case slices.Contains(slot.RejectedKeys, key) && ch.Status == stripe.ChargeStatusSucceeded:
-				page.found = append(page.found, Outcome{Verdict: Paid, ChargeID: ch.ID, RequestID: w.requestID()})
-			case slices.Contains(slot.RejectedKeys, key) && ch.Status == stripe.ChargeStatusPending:
-				page.found = append(page.found, Outcome{Verdict: Pending, ChargeID: ch.ID, RequestID: w.requestID()})
-			}
-			page.last = ch.ID
-		}
-		it = charges
-	}
-	var err error
-	page.more, err = hasMore(it, page.last)
-	return page, err
 }
