@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/stripe/stripe-go/v76"
@@ -34,7 +35,8 @@ func judgeError(err error, w *wire) Outcome {
 		out.Err = fmt.Errorf("no decodable answer (HTTP status %d): %w", w.status, plain(err, w))
 	} else {
 		// Stripe's own text of an error, its whole body, stays out of logs.
-		out.Err = fmt.Errorf("stripe: HTTP %d %s %s (request %s)", w.status, se.Type, se.Code, w.requestID())
+		out.Err = fmt.Errorf("stripe: HTTP %d %s (request %s)", w.status,
+			strings.TrimSpace(string(se.Type)+" "+string(se.Code)), w.requestID())
 		out.FailureMessage = se.Msg
 		out.ChargeID = se.ChargeID
 		if se.PaymentIntent != nil {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/duesday/duesday/internal/exitcode"
 )
 
 // Difference is one thing that the ledger and Stripe do not agree on.
@@ -171,8 +173,12 @@ func (g *Gateway) listTaken(ctx context.Context, method Method, since time.Time,
 		if err != nil {
 			out := judgeError(err, w)
 			tries++
-			if out.Verdict == Forbidden || tries == DefaultRetry.MaxSends {
-				return fmt.Errorf("list the %s: %w", method, out.Err)
+			err = fmt.Errorf("list the %s: %w", method, out.Err)
+			if out.Verdict == Forbidden {
+				return exitcode.With(exitcode.Stopped, err)
+			}
+			if tries == DefaultRetry.MaxSends {
+				return err
 			}
 			continue
 		}

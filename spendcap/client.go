@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -134,8 +135,14 @@ func (a Admin) roundTrip(ctx context.Context, method, path string, in, out any) 
 			}
 		}
 	}
+	if res.StatusCode == http.StatusUnauthorized {
+		return ErrToken
+	}
 	return fmt.Errorf("HTTP status %d %s", res.StatusCode, e.Message)
 }
+
+// ErrToken is returned by [Admin] if the proxy refuses its token.
+var ErrToken = errors.New("the proxy refuses the admin token")
 
 // adminRefusal is one of the vault's errors, in the words of the other side.
 type adminRefusal struct {

@@ -41,7 +41,7 @@ func TestRun_refusesBadInputBeforeAnyClaim(t *testing.T) {
 			want: `--period: billing period "2026-13": want YYYY-MM, like 2026-10`},
 		{name: "period of a day", flags: []string{"--period=2026-10-01"},
 			want: `--period: billing period "2026-10-01": want YYYY-MM, like 2026-10`},
-		{name: "period offset", flags: []string{"--period=", "--period-offset=9999"},
+		{name: "period offset", flags: []string{"--period-offset=9999"},
 			want: `--period-offset 9999: want months, from -1200 to 1200`},
 		{name: "zone", flags: []string{"--time-zone=Mars/Phobos"},
 			want: `--time-zone "Mars/Phobos": want an IANA name, like Europe/Berlin`},

@@ -95,3 +95,16 @@ func TestVault_badInput(t *testing.T) {
 		require.Contains(t, p.err.String(), want)
 	}
 }
+
+func TestVault_aWrongTokenCanNeverWork(t *testing.T) {
+	t.Parallel()
+	b := setup(t, stripesim.Options{})
+	b.add(t, payers(1)...)
+	b.behindProxy(t)
+	b.env = with(b.env, "DUESDAY_ADMIN_TOKEN", "another-token-of-more-than-32-characters")
+	p := b.run(t)
+	p.requireExit(t, 2)
+	require.Contains(t, p.err.String(), "DUESDAY_ADMIN_TOKEN: ")
+	require.Contains(t, p.err.String(), "the proxy refuses the admin token")
+	require.Empty(t, b.sim.Bank())
+}

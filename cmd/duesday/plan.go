@@ -18,6 +18,7 @@ func (p *program) planCommand() *cobra.Command {
 		period  periodFlags
 		opening openingFlags
 		output  string
+		future  bool
 	)
 	cmd := &cobra.Command{
 		Use:   "plan",
@@ -34,6 +35,11 @@ already open: what is still to do. It only reads, and exits as opening would.`,
 			if err != nil {
 				return err
 			}
+			if !future {
+				if err := period.refuseFuture(p.clock()); err != nil {
+					return err
+				}
+			}
 			o, err := opening.opening(ledger.Period)
 			if err != nil {
 				return err
@@ -45,6 +51,7 @@ already open: what is still to do. It only reads, and exits as opening would.`,
 	flags.SortFlags = false
 	period.add(flags)
 	opening.add(flags)
+	flags.BoolVar(&future, "allow-future", false, "let --period name a month that has not begun")
 	flags.StringVar(&output, "output", "table", "`format`: table or json")
 	return cmd
 }

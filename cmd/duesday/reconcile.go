@@ -63,8 +63,8 @@ func (p *program) reconcileCommand() *cobra.Command {
 		Short: "Settle in-doubt and processing slots of all periods; open due new attempts",
 		Long: `Settle what is open in any period: slots whose answer was lost, and payments
 that Stripe decides later (ACH, SEPA, Bacs). Nothing new is claimed. A period
-that another process is at work on is left to it. It exits with 0 when nothing
-is open any more, and with 1 when something still is.
+that another process is at work on is left to it. It exits with 0 when no slot is
+in doubt or processing any more, and with 1 when one still is.
 
 With --audit it changes nothing: it lists what Stripe took for the settled
 periods and compares it with the ledger; a difference is a line, and exit code 3.`,
@@ -137,7 +137,7 @@ func (p *program) reconcile(ctx context.Context, f reconcileFlags) error {
 		r.log.Error("reconcile ended", zap.Int("exit_code", exitcode.Of(err)), zap.String("error", oneLine(err.Error())))
 		return errSaid{err}
 	}
-	r.log.Info("nothing is open", zap.Int("periods", len(wanted)))
+	r.log.Info("nothing is in doubt or processing", zap.Int("periods", len(wanted)))
 	return nil
 }
 

@@ -78,6 +78,9 @@ func (v *vault) Key(ctx context.Context, period charges.Period, caps map[string]
 		return "", exitcode.With(exitcode.Stopped, fmt.Errorf(
 			"%w than the ledger's caps: if those were raised on purpose, run with --raise-cap-to, which sets both", err))
 	}
+	if errors.Is(err, spendcap.ErrToken) {
+		return "", usage("DUESDAY_ADMIN_TOKEN: %w", err)
+	}
 	if err != nil {
 		return "", err
 	}

@@ -88,7 +88,7 @@ func (w *world) onClock() {
 func (w *world) checkExit(p *replica) {
 	code, said := p.code(), false
 	for _, message := range []string{`"another replica leads, nothing to do here"`, `"period settled"`,
-		`"period already settled, nothing to do"`, `"nothing is open"`} {
+		`"period already settled, nothing to do"`, `"nothing is in doubt or processing"`} {
 		said = said || p.said(message)
 	}
 	switch {
