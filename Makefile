@@ -29,7 +29,7 @@ image: ## Write the container image to dist/duesday.tar, without a container eng
 	$(GO) run ./internal/image/cmd/image -o dist/duesday.tar -tag duesday:$(VERSION) -version $(VERSION)
 
 # Tests wait more than they work: more of them than cores can run side by side.
-e2e: ## Test on a real Kubernetes (root on Debian, or KUBECONFIG=…; the first time 40 minutes, to build it)
+e2e: ## Test on a real Kubernetes (root on Debian, or KUBECONFIG=…; the first time it builds Kubernetes, ten minutes or more)
 	@hack/setup
 	cd e2e && $(GO) test ./... -count=1 -parallel 6 -timeout 80m
 
