@@ -84,9 +84,13 @@ func (w *world) freeze(p *replica, d time.Duration) {
 	w.later(d, func() { p.signal(wake) })
 }
 
-// killAll kills all processes and starts none until a day has passed.
+// killAll kills all processes and starts none until a day has passed. Where
+// that, or a start, is under way already it does nothing: waiting here would
+// hold up a request whose end is being waited for.
 func (w *world) killAll() {
-	w.gate.Lock()
+	if !w.gate.TryLock() {
+		return
+	}
 	w.mu.Lock()
 	all := slices.Clone(w.replicas)
 	w.mu.Unlock()
