@@ -159,25 +159,11 @@ func (d *Dunning) seconds() []float64 {
 	return seconds
 }
 
-// OpenPeriods lists the periods that have slots in doubt or processing, the
-// oldest first, with what reconciling needs to know of them.
-func OpenPeriods(ctx context.Context, db Querier) ([]Ledger, error) {
-	const open = `
-		SELECT billing_period, key_namespace FROM duesday.periods AS p
-		WHERE EXISTS (
-			SELECT FROM duesday.charges AS slot
-			WHERE slot.billing_period = p.billing_period AND slot.status IN ('claimed', 'processing'))
-		ORDER BY billing_period`
-	return ledgers(ctx, db, open)
-}
-
 // AllPeriods lists all opened periods, the oldest first.
 func AllPeriods(ctx context.Context, db Querier) ([]Ledger, error) {
-	return ledgers(ctx, db, `SELECT billing_period, key_namespace FROM duesday.periods ORDER BY billing_period`)
-}
-
-func ledgers(ctx context.Context, db Querier, sql string) ([]Ledger, error) {
-	rows, err := db.Query(ctx, sql)
+	const all = `
+		SELECT billing_period, key_namespace FROM duesday.periods ORDER BY billing_period`
+	rows, err := db.Query(ctx, all)
 	if err != nil {
 		return nil, fmt.Errorf("read the periods: %w", err)
 	}

@@ -132,16 +132,20 @@ func (r *run) bill(ctx context.Context) error {
 	if err != nil || settled {
 		return err
 	}
+	return r.work(ctx, func(w *work) { w.pass(r.dues, w.send) })
+}
+
+// work sends what is in doubt first, since it is the older promise. Then comes
+// the command's own pass, and then who declined. Last, once more, what this run
+// itself left in doubt, since the trouble may be over by now.
+func (r *run) work(ctx context.Context, own func(*work)) error {
 	if err := r.takeKey(ctx); err != nil {
 		return err
 	}
 	w := r.startWork(ctx)
 	defer w.end()
-	// What is in doubt first: it is the older promise. Then what is due, then
-	// who declined. Then once more what this run itself left in doubt, since
-	// the trouble may be over by now.
 	w.pass(r.inDoubt, w.send)
-	w.pass(r.dues, w.send)
+	own(w)
 	if r.Dunning != nil {
 		w.pass(r.declined, w.send)
 	}
@@ -158,28 +162,22 @@ func Reconcile(ctx context.Context, cfg Config) (Summary, error) {
 }
 
 func (r *run) reconcile(ctx context.Context) error {
-	if err := r.Lead.Do(ctx, charges.DurableCommits); err != nil {
-		return fmt.Errorf("make commits durable: %w", err)
-	}
-	var err error
-	if r.state, err = r.Ledger.State(ctx, r.Pool); err != nil {
+	if err := r.load(ctx); err != nil {
 		return err
 	}
 	if err := r.findCustomers(ctx); err != nil {
 		return err
 	}
-	if err := r.takeKey(ctx); err != nil {
-		return err
+	return r.work(ctx, func(w *work) { w.pass(r.processing, w.look) })
+}
+
+// load readies the lock's session and reads where the period stands.
+func (r *run) load(ctx context.Context) (err error) {
+	if err := r.Lead.Do(ctx, charges.DurableCommits); err != nil {
+		return fmt.Errorf("make commits durable: %w", err)
 	}
-	w := r.startWork(ctx)
-	defer w.end()
-	w.pass(r.inDoubt, w.send)
-	w.pass(r.processing, w.look)
-	if r.Dunning != nil {
-		w.pass(r.declined, w.send)
-	}
-	w.passAgain()
-	return r.conclude(ctx, w)
+	r.state, err = r.Ledger.State(ctx, r.Pool)
+	return err
 }
 
 // prepare brings the period to where dues can be claimed. settled is true if
@@ -187,10 +185,7 @@ func (r *run) reconcile(ctx context.Context) error {
 //
 // A crash in it leaves the period as it was or opened as a whole.
 func (r *run) prepare(ctx context.Context) (settled bool, err error) {
-	if err := r.Lead.Do(ctx, charges.DurableCommits); err != nil {
-		return false, fmt.Errorf("make commits durable: %w", err)
-	}
-	if r.state, err = r.Ledger.State(ctx, r.Pool); err != nil {
+	if err := r.load(ctx); err != nil {
 		return false, err
 	}
 	if mutant.Is("customers-reread") {
