@@ -24,6 +24,9 @@ type Opening struct {
 	// Timeout bounds the statement that reads the customers relation, so that
 	// a view that never ends does not hold the lock for ever.
 	Timeout time.Duration
+	// Opened is told where the period stands once Open has opened it; nil: it
+	// need not be.
+	Opened *Standing
 }
 
 // ErrEmpty is returned if the customers relation has no active row.
@@ -69,6 +72,9 @@ func (l *Ledger) Open(ctx context.Context, conn *pgx.Conn, o Opening) error {
 			if _, err := tx.Exec(ctx, total, l.Period.String(), t.Currency, t.Expected, t.Cap); err != nil {
 				return fmt.Errorf("total the dues: %w", err)
 			}
+		}
+		if o.Opened != nil {
+			*o.Opened = w.opened()
 		}
 		return nil
 	})

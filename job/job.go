@@ -61,8 +61,14 @@ type Config struct {
 	// PageSize is how many dues are claimed at once. What a crash leaves
 	// claimed and unsent is at most two pages.
 	PageSize int
-	// ProgressEvery is the pause between two lines of progress.
+	// ProgressEvery is the pause between two lines of progress; 0: none.
 	ProgressEvery time.Duration
+	// Rate is how many charges a second the first line reckons with; 0: it
+	// tells no expected end.
+	Rate float64
+	// Live is filled while the run goes on; nil: nobody watches.
+	Live *Live
+	Now  func() time.Time // nil: time.Now
 
 	Vault  Vault           // nil: the gateway has its key
 	Sender *charges.Sender // MayCharge and RefreshWindow are set by Run
@@ -111,20 +117,28 @@ func Run(ctx context.Context, cfg Config) (Summary, error) {
 }
 
 func begin(ctx context.Context, cfg Config, work func(*run, context.Context) error) (Summary, error) {
-	began := time.Now()
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Live == nil {
+		cfg.Live = new(Live)
+	}
+	began := cfg.Now()
 	r := &run{Config: cfg, summary: Summary{Period: cfg.Ledger.Period.String()}}
+	r.Live.begin(r.summary.Period, cfg.Now)
 	err := work(r, ctx)
-	r.summary.Seconds = time.Since(began).Seconds()
-	r.summary.This = r.counts.snapshot()
+	r.summary.Seconds = cfg.Now().Sub(began).Seconds()
+	r.summary.This = r.Live.counts()
 	r.record(ctx, err)
 	return r.summary, err
 }
 
 type run struct {
 	Config
-	counts  counter
 	summary Summary
 	state   charges.PeriodState
+	// opened is where the period stands if this run opened it.
+	opened *charges.Standing
 }
 
 func (r *run) bill(ctx context.Context) error {
@@ -132,6 +146,7 @@ func (r *run) bill(ctx context.Context) error {
 	if err != nil || settled {
 		return err
 	}
+	r.count(ctx, true)
 	return r.work(ctx, func(w *work) { w.pass(r.dues, w.send) })
 }
 
@@ -168,6 +183,7 @@ func (r *run) reconcile(ctx context.Context) error {
 	if err := r.findCustomers(ctx); err != nil {
 		return err
 	}
+	r.count(ctx, false)
 	return r.work(ctx, func(w *work) { w.pass(r.processing, w.look) })
 }
 
@@ -217,6 +233,8 @@ func (r *run) open(ctx context.Context) (err error) {
 		r.Dunning.Customers = r.Opening.Customers
 	}
 	open, event := r.Ledger.Open, "period opened"
+	var opened charges.Standing
+	r.Opening.Opened = &opened
 	if r.state.Opened {
 		open, event = r.Ledger.Reopen, "period reopened"
 	}
@@ -230,6 +248,7 @@ func (r *run) open(ctx context.Context) (err error) {
 	if r.state.Opened {
 		return nil
 	}
+	r.opened = &opened
 	return r.raiseCaps(ctx)
 }
 

@@ -22,7 +22,7 @@ func (r *run) inDoubt(ctx context.Context, emit func(charges.Slot)) error {
 		if after == "" && len(page) > 0 {
 			r.Log.Info("recovering slots in doubt")
 		}
-		r.counts.takenUp(len(page))
+		r.Live.takenUp(len(page))
 		return page, err
 	}, emit)
 }
@@ -57,7 +57,7 @@ func (r *run) declined(ctx context.Context, emit func(charges.Slot)) error {
 		if err != nil {
 			return err
 		}
-		r.counts.takenUp(len(page))
+		r.Live.claimed(page, charges.Declined)
 		for _, slot := range page {
 			emit(slot)
 		}
@@ -106,8 +106,8 @@ func (r *run) dues(ctx context.Context, emit func(charges.Slot)) error {
 		if err != nil {
 			return err
 		}
-		r.counts.takenUp(len(page.Slots))
-		r.counts.rejected.Add(int64(page.Rejected))
+		r.Live.claimed(page.Slots, charges.Unclaimed)
+		r.Live.rejected(page.Rejected)
 		for _, slot := range page.Slots {
 			emit(slot)
 		}
@@ -125,11 +125,23 @@ const (
 	settleTries = 10 * time.Second      // how long a batch is tried
 )
 
+// result is what became of a slot, and what it was.
+type result struct {
+	charges.Settlement
+	was      charges.Status
+	amount   int64
+	currency string
+}
+
+func resultOf(slot *charges.Slot, was charges.Status, out *charges.Outcome) result {
+	return result{Settlement: out.Settlement(slot.Key), was: was, amount: slot.Amount, currency: slot.Currency}
+}
+
 // settle records results in batches until the channel is closed. What cannot
 // be recorded stays in doubt: the next run's resend is answered by Stripe with
 // the same result.
-func (w *work) settle(results <-chan charges.Settlement) {
-	batch := make([]charges.Settlement, 0, settleBatch)
+func (w *work) settle(results <-chan result) {
+	batch := make([]result, 0, settleBatch)
 	timer := time.NewTimer(settleDelay)
 	defer timer.Stop()
 	for open := true; open; {
@@ -157,16 +169,20 @@ func (w *work) settle(results <-chan charges.Settlement) {
 			w.stop(err)
 			continue
 		}
-		w.counts.settled(batch)
+		w.Live.settled(batch)
 	}
 }
 
-func (w *work) recordBatch(batch []charges.Settlement) error {
+func (w *work) recordBatch(batch []result) error {
+	settlements := make([]charges.Settlement, len(batch))
+	for i := range batch {
+		settlements[i] = batch[i].Settlement
+	}
 	// Not bounded by the work's own contexts: results in hand are worth the wait.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), settleTries)
 	defer cancel()
 	stray, err := backoff.Retry(ctx, func() ([]string, error) {
-		_, stray, err := charges.Settle(ctx, w.Pool, batch)
+		_, stray, err := charges.Settle(ctx, w.Pool, settlements)
 		return stray, err
 	}, backoff.WithMaxElapsedTime(settleTries))
 	if len(stray) > 0 {

@@ -50,7 +50,9 @@ func (r *run) startWork(ctx context.Context) *work {
 
 	var told sync.WaitGroup
 	done := make(chan struct{})
-	told.Go(func() { r.tellProgress(done) })
+	if r.ProgressEvery > 0 {
+		told.Go(func() { r.tellProgress(done) })
+	}
 	w.end = func() {
 		close(done)
 		told.Wait()
@@ -61,19 +63,6 @@ func (r *run) startWork(ctx context.Context) *work {
 		w.stop(nil)
 	}
 	return w
-}
-
-func (r *run) tellProgress(done <-chan struct{}) {
-	tick := time.NewTicker(r.ProgressEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-done:
-			return
-		case <-tick.C:
-			r.Log.Info("progress", zap.Inline(r.counts.snapshot()))
-		}
-	}
 }
 
 // stopped is why no more may be sent; nil while it may.
@@ -111,12 +100,12 @@ type source func(ctx context.Context, emit func(charges.Slot)) error
 // pass does with all slots of a source what is to be done, and returns when
 // their results are on record. An error of the source stops the work once the
 // slots that it had handed out are through.
-func (w *work) pass(from source, do func(*charges.Slot, chan<- charges.Settlement)) {
+func (w *work) pass(from source, do func(*charges.Slot, chan<- result)) {
 	if w.stopped() != nil {
 		return
 	}
 	slots := make(chan charges.Slot, w.PageSize)
-	results := make(chan charges.Settlement, settleBatch)
+	results := make(chan result, settleBatch)
 
 	var senders, settler sync.WaitGroup
 	for range w.Workers {
@@ -146,22 +135,21 @@ func (w *work) pass(from source, do func(*charges.Slot, chan<- charges.Settlemen
 // passAgain sends once more what is in doubt since this run sent it. A stopped
 // run does not, and keeps the count of what it leaves.
 func (w *work) passAgain() {
-	if w.stopped() == nil && w.counts.inDoubt() > 0 {
-		w.counts.again()
+	if w.stopped() == nil && w.Live.inDoubt() > 0 {
+		w.Live.again()
 		w.pass(w.inDoubt, w.send)
 	}
 }
 
 // look asks Stripe about a slot that it had not decided yet.
-func (w *work) look(slot *charges.Slot, results chan<- charges.Settlement) {
+func (w *work) look(slot *charges.Slot, results chan<- result) {
 	if w.stopped() != nil {
 		return
 	}
 	out := w.Sender.Look(w.ctx, w.inFlight, slot)
 	switch out.Verdict {
 	case charges.Paid, charges.Refused, charges.Impossible:
-		w.counts.takenUp(1)
-		results <- out.Settlement(slot.Key)
+		results <- resultOf(slot, charges.Processing, &out)
 	case charges.Pending:
 	case charges.Forbidden:
 		w.refused(out.Err)
@@ -170,7 +158,7 @@ func (w *work) look(slot *charges.Slot, results chan<- charges.Settlement) {
 	}
 }
 
-func (w *work) send(slot *charges.Slot, results chan<- charges.Settlement) {
+func (w *work) send(slot *charges.Slot, results chan<- result) {
 	if w.stopped() != nil {
 		return // stays claimed; the next run sends it
 	}
@@ -185,7 +173,7 @@ func (w *work) send(slot *charges.Slot, results chan<- charges.Settlement) {
 			w.Log.Error("Stripe saw other parameters under a slot's key: somebody changed a frozen row; the slot is rejected, look at it",
 				zap.String("request_id", out.RequestID))
 		}
-		results <- out.Settlement(slot.Key)
+		results <- resultOf(slot, charges.Claimed, &out)
 		return
 	}
 	w.Log.Debug("slot left in doubt", zap.Stringer("verdict", out.Verdict),

@@ -197,7 +197,7 @@ func (r *reconciler) one(ctx context.Context, l charges.Ledger) error {
 	defer release(ctx, lock, r.log)
 	summary, err := job.Reconcile(ctx, job.Config{
 		Ledger: l, Customers: r.flags.customers, Dunning: r.dunning,
-		Workers: r.flags.workers, PageSize: r.flags.pageSize(), Drain: drain, ProgressEvery: progressEvery,
+		Workers: r.flags.workers, PageSize: r.flags.pageSize(), Drain: drain, ProgressEvery: progressEvery, Rate: r.flags.rate,
 		Vault: r.vault, Sender: charges.NewSender(r.gateway, r.pacer), Pool: r.pool, Lead: lock, Log: r.log,
 	})
 	r.log.Info("period reconciled", zap.String("billing_period", l.Period.String()), zap.Inline(summary))

@@ -133,7 +133,7 @@ func (p *program) bill(ctx context.Context, f runFlags) error {
 		defer release(ctx, lead, log)
 		return job.Run(ctx, job.Config{
 			Ledger: ledger, Customers: f.customers, Opening: opening, Reopen: f.reopen, RaiseCaps: f.raiseCaps, Dunning: dunning,
-			Workers: f.workers, PageSize: f.pageSize(), Drain: drain, ProgressEvery: progressEvery,
+			Workers: f.workers, PageSize: f.pageSize(), Drain: drain, ProgressEvery: progressEvery, Rate: f.rate,
 			Vault: vault, Sender: charges.NewSender(gateway, charges.NewPacer(f.rate, time.Now)),
 			Pool: pool, Lead: lead, Log: log,
 		})
