@@ -8,6 +8,7 @@ var (
 	KeySQL      = keySQL
 	CheckStripe = checkStripe
 	Currencies  = currencies
+	EndpointOf  = endpointOf
 )
 
 // MigrationNames are the embedded migrations in order.

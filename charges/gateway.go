@@ -36,6 +36,10 @@ type GatewayConfig struct {
 	// Timeout bounds one request. A charge may take Stripe long; a request that
 	// is given up is a charge in doubt.
 	Timeout time.Duration
+	// Observe is told of every HTTP exchange, as soon as its status is known,
+	// with the request's context; by many goroutines at once. Nil: nobody is.
+	Observe func(context.Context, Exchange)
+	Now     func() time.Time // by which an exchange's duration is told; nil: time.Now
 }
 
 // Gateway sends slots to Stripe, each request once: retrying is Sender's. It
@@ -58,6 +62,9 @@ func NewGateway(cfg GatewayConfig) (*Gateway, error) {
 			return nil, exitcode.With(exitcode.Misconfigured, err)
 		}
 	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	// The default keeps two connections a host and opens the others anew each
 	// time: 792 for 1,000 requests by 50 workers.
@@ -68,7 +75,7 @@ func NewGateway(cfg GatewayConfig) (*Gateway, error) {
 		URL: stripe.String(strings.TrimSuffix(base, "/")),
 		HTTPClient: &http.Client{
 			Timeout:   cfg.Timeout,
-			Transport: wireTap{transport},
+			Transport: wireTap{transport, cfg.Observe, cfg.Now},
 			// A redirected POST is not a charge.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},

@@ -17,6 +17,10 @@ type Pacer struct {
 	now     func() time.Time
 	limiter *rate.Limiter
 
+	// Observe is told how long each Wait took that ended with leave to send, by
+	// many goroutines at once. Nil: nobody is. It is set before the first Wait.
+	Observe func(time.Duration)
+
 	mu     sync.Mutex
 	halved time.Time // when the rate was last halved
 	quiet  time.Time // since when no 429 came that is not yet rewarded
@@ -30,7 +34,15 @@ func NewPacer(perSecond float64, now func() time.Time) *Pacer {
 // Wait returns when the next request may be sent, or ctx's error.
 func (p *Pacer) Wait(ctx context.Context) error {
 	p.recover()
-	return p.limiter.Wait(ctx)
+	if p.Observe == nil {
+		return p.limiter.Wait(ctx)
+	}
+	began := p.now()
+	err := p.limiter.Wait(ctx)
+	if err == nil {
+		p.Observe(p.now().Sub(began))
+	}
+	return err
 }
 
 // Throttled tells the pacer that Stripe answered 429.

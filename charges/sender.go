@@ -82,6 +82,7 @@ func (s *Sender) Send(ctx, inFlight context.Context, slot *Slot) Outcome {
 	pause := &jitter{policy: s.Retry, random: s.Random}
 	last := Outcome{Err: errors.New("not sent")}
 	priorOpen := slot.PriorIntent != ""
+	sends := 0
 	ready := func() error {
 		if err := s.Pacer.Wait(ctx); err != nil {
 			return err
@@ -99,8 +100,10 @@ func (s *Sender) Send(ctx, inFlight context.Context, slot *Slot) Outcome {
 			last.Err = fmt.Errorf("%w; then: %w", last.Err, err)
 			return last, backoff.Permanent(err)
 		}
+		asking := retrying(inFlight, sends)
+		sends++
 		if priorOpen {
-			closed := s.Gateway.closePrior(inFlight, slot)
+			closed := s.Gateway.closePrior(asking, slot)
 			if priorOpen = closed.Verdict != Refused; priorOpen {
 				last = closed
 			} else if err := ready(); err != nil { // that took its time
@@ -109,7 +112,7 @@ func (s *Sender) Send(ctx, inFlight context.Context, slot *Slot) Outcome {
 			}
 		}
 		if !priorOpen {
-			last = s.Gateway.Charge(inFlight, slot)
+			last = s.Gateway.Charge(asking, slot)
 		}
 		if last.Throttled {
 			s.Pacer.Throttled()
@@ -168,10 +171,13 @@ func (s *Sender) find(ctx, inFlight context.Context, slot *Slot) (Outcome, bool,
 	var (
 		out   Outcome
 		found bool
+		tries int
 	)
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		var err error
-		out, found, err = s.Gateway.Find(inFlight, slot, func(context.Context) error { return s.Pacer.Wait(ctx) })
+		asking := retrying(inFlight, tries)
+		tries++
+		out, found, err = s.Gateway.Find(asking, slot, func(context.Context) error { return s.Pacer.Wait(ctx) })
 		if out.Throttled {
 			s.Pacer.Throttled()
 		}
@@ -202,12 +208,16 @@ func (s *Sender) Look(ctx, inFlight context.Context, slot *Slot) Outcome {
 		}
 		return out
 	}
-	var out Outcome
+	var (
+		out   Outcome
+		tries int
+	)
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		if err := s.Pacer.Wait(ctx); err != nil {
 			return struct{}{}, backoff.Permanent(err)
 		}
-		out = s.Gateway.Look(inFlight, slot)
+		out = s.Gateway.Look(retrying(inFlight, tries), slot)
+		tries++
 		if out.Throttled {
 			s.Pacer.Throttled()
 		}

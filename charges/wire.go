@@ -3,6 +3,7 @@ package charges
 import (
 	"context"
 	"net/http"
+	"time"
 
 	"github.com/duesday/duesday/internal/mutant"
 )
@@ -20,7 +21,11 @@ func withWire(ctx context.Context, w *wire) context.Context {
 	return context.WithValue(ctx, wireKey{}, w)
 }
 
-type wireTap struct{ next http.RoundTripper }
+type wireTap struct {
+	next    http.RoundTripper
+	observe func(context.Context, Exchange) // nil: nobody watches
+	now     func() time.Time
+}
 
 // RoundTrip sends a POST once. net/http would send one with an idempotency key
 // again by itself when a reused connection ends without an answer: hours later,
@@ -31,7 +36,11 @@ func (t wireTap) RoundTrip(req *http.Request) (*http.Response, error) {
 		req = req.Clone(req.Context())
 		req.GetBody = nil
 	}
+	began := t.now()
 	res, err := t.next.RoundTrip(req)
+	if t.observe != nil {
+		exchanged(t.observe, req, res, t.now().Sub(began))
+	}
 	if w, ok := req.Context().Value(wireKey{}).(*wire); ok && err == nil {
 		w.status, w.header = res.StatusCode, res.Header
 	}
