@@ -3,7 +3,7 @@
 GO ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
-.PHONY: help demo test lint build clean bench-proxy torture mutants image e2e e2e-smoke
+.PHONY: help demo test lint build clean bench-proxy torture mutants image e2e e2e-smoke bench
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,3 +51,7 @@ torture: ## Crash schedules against the real binary: TORTURE_SCHEDULES=n, or TOR
 mutants: ## Make one mistake after another and print which test notices it (about ten minutes)
 	@hack/setup
 	@MUTANTS=$(MUTANTS) MUTANTS_SCHEDULES=$(MUTANTS_SCHEDULES) $(GO) run ./internal/mutants
+
+bench: ## Measure speed beside what else there is: all figures, or BENCH=bare,claims; BENCH_CUSTOMERS=n for a small size
+	@hack/setup
+	@BENCH=$(BENCH) BENCH_CUSTOMERS=$(BENCH_CUSTOMERS) $(GO) run ./internal/bench

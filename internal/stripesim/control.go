@@ -30,6 +30,9 @@ type (
 		Customer  string `json:"customer"`
 		Succeeded bool   `json:"succeeded"`
 	}
+	refuseCall struct {
+		How string `json:"how"`
+	}
 	countAnswer struct {
 		N int `json:"n"`
 	}
@@ -40,6 +43,7 @@ type (
 func (s *Sim) controlMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /_sim/bank", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, s.Bank()) })
+	mux.HandleFunc("GET /_sim/tally", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, s.Tally()) })
 	mux.HandleFunc("GET /_sim/stats", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, s.Stats()) })
 	mux.HandleFunc("GET /_sim/requests", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, s.Requests()) })
 	mux.HandleFunc("POST /_sim/fault", handle(func(c faultCall) any {
@@ -65,6 +69,14 @@ func (s *Sim) controlMux() *http.ServeMux {
 	}))
 	mux.HandleFunc("POST /_sim/auth", handle(func(c authCall) any {
 		s.SetAuth(c.Status)
+		return struct{}{}
+	}))
+	mux.HandleFunc("POST /_sim/search-lag", handle(func(c secondsCall) any {
+		s.SetSearchLag(c.duration())
+		return struct{}{}
+	}))
+	mux.HandleFunc("POST /_sim/refuse-search", handle(func(c refuseCall) any {
+		s.RefuseSearch(c.How)
 		return struct{}{}
 	}))
 	mux.HandleFunc("POST /_sim/customer", handle(func(c customerCall) any {

@@ -26,8 +26,8 @@ func route(r Request) (endpoint, string) {
 			return createIntent, name
 		case len(parts) == 1 && get:
 			return list(kind), name
-		case len(parts) == 2 && get && parts[1] == "search" && kind == KindCharge:
-			return search, name + "/search"
+		case len(parts) == 2 && get && parts[1] == "search":
+			return search(kind), name + "/search"
 		case len(parts) == 2 && get:
 			return retrieve(kind, parts[1]), name + "/{id}"
 		case len(parts) == 3 && post && kind == KindIntent && parts[2] == "cancel":
@@ -35,10 +35,14 @@ func route(r Request) (endpoint, string) {
 		}
 	}
 	return func(*Sim, Request) (func() reply, *reply) {
-		out := fail(http.StatusNotFound, apiError{Type: typeInvalid,
-			Message: "Unrecognized request URL (" + r.Method + ": " + r.Path + ")."})
+		out := unrecognized(r)
 		return nil, &out
 	}, r.Method + " unrecognized"
+}
+
+func unrecognized(r Request) reply {
+	return fail(http.StatusNotFound, apiError{Type: typeInvalid,
+		Message: "Unrecognized request URL (" + r.Method + ": " + r.Path + ")."})
 }
 
 func createCharge(s *Sim, r Request) (func() reply, *reply) {

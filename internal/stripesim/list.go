@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"slices"
 	"sort"
-	"strings"
 )
 
 const (
@@ -99,57 +98,4 @@ func list(kind string) endpoint {
 			return answer(http.StatusOK, out)
 		}, nil
 	}
-}
-
-// search lags by Options.SearchLag and knows AND of exact matches.
-func search(s *Sim, r Request) (func() reply, *reply) {
-	f := newForm(r.Params, []string{"query", "limit", "page", "expand"}, collections())
-	clauses, limit, page := f.query(), f.limit(), r.Params.Get("page")
-	if f.bad != nil {
-		return nil, f.bad
-	}
-	total := false
-	for name, vs := range r.Params {
-		total = total || strings.HasPrefix(name, "expand[") && slices.Contains(vs, "total_count")
-	}
-	return func() reply {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		es := s.charges.all
-		newest := s.now().Add(-s.opts.SearchLag).Unix()
-		end := sort.Search(len(es), func(i int) bool { return es[i].created > newest })
-		var cursor *entry
-		if page != "" {
-			if cursor = s.charges.byID[page]; cursor == nil {
-				return *invalid("", "page", "Invalid page.")
-			}
-		}
-		out := listJSON{Object: "search_result", URL: r.Path, Data: []any{}}
-		count, last := 0, ""
-		for _, e := range slices.Backward(es[:end]) {
-			past := cursor == nil || e.compare(cursor) < 0
-			if !past && !total || slices.ContainsFunc(clauses, func(c clause) bool { return !c.matches(e.cur) }) {
-				continue
-			}
-			count++
-			switch {
-			case !past:
-			case len(out.Data) < limit:
-				out.Data = append(out.Data, encode(e.cur))
-				last = e.cur.ID
-			default:
-				out.HasMore = true
-			}
-			if out.HasMore && (!total || count >= maxTotalCount) {
-				break
-			}
-		}
-		if out.HasMore {
-			out.NextPage = &last
-		}
-		if total {
-			out.TotalCount = &count
-		}
-		return answer(http.StatusOK, out)
-	}, nil
 }

@@ -3,7 +3,6 @@ package stripesim
 import (
 	"fmt"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -177,45 +176,6 @@ func sane(id string) bool {
 		}
 	}
 	return true
-}
-
-// clause is one term of Search's query language: field:'value' or
-// metadata['name']:'value'.
-type clause struct{ field, value string }
-
-func (f *form) query() []clause {
-	term := regexp.MustCompile(`^\s*(?:(customer|status|currency)|metadata\[(?:'([^']+)'|"([^"]+)")\])\s*:\s*(?:'([^']*)'|"([^"]*)")\s*$`)
-	text := f.values.Get("query")
-	if text == "" {
-		f.refuse("parameter_missing", "query", "Missing required param: query.")
-		return nil
-	}
-	var out []clause
-	for _, part := range regexp.MustCompile(`(?i)\s+and\s+`).Split(text, -1) {
-		m := term.FindStringSubmatch(part)
-		if m == nil {
-			f.refuse("", "query", "We were unable to parse your search query.")
-			return nil
-		}
-		c := clause{field: m[1], value: m[4] + m[5]}
-		if c.field == "" {
-			c.field = "metadata/" + m[2] + m[3]
-		}
-		out = append(out, c)
-	}
-	return out
-}
-
-func (c clause) matches(ch *Charge) bool {
-	switch c.field {
-	case "customer":
-		return ch.Customer == c.value
-	case "status":
-		return ch.Status == c.value
-	case "currency":
-		return ch.Currency == c.value
-	}
-	return ch.Metadata[strings.TrimPrefix(c.field, "metadata/")] == c.value
 }
 
 // currencies are the presentment currencies of Stripe.

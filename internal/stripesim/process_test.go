@@ -33,6 +33,11 @@ func TestProcess_isSteeredOverHTTP(t *testing.T) {
 	require.Len(t, bank, 2, "the key was pruned")
 	require.Equal(t, "2026-10", bank[1].Metadata["duesday_period"])
 	require.WithinDuration(t, bank[0].Created.Add(24*time.Hour), bank[1].Created, time.Minute)
+	tally, err := sim.Tally(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []int{2, 1, 2, 1}, []int{tally.Succeeded, tally.Customers, tally.MostOfOne, tally.Duplicates()})
+	require.WithinRange(t, bank[0].Created, tally.First, tally.Last)
+	require.WithinRange(t, bank[1].Created, tally.First, tally.Last)
 
 	require.NoError(t, sim.Fault(ctx, "cus_2", stripesim.Error500CommitLater, 1, 0))
 	require.NoError(t, sim.Fault(ctx, "", stripesim.Latency, 1, time.Millisecond))

@@ -24,6 +24,11 @@ func (r Remote) Bank(ctx context.Context) (out []Charge, err error) {
 	return out, r.call(ctx, http.MethodGet, "bank", nil, &out)
 }
 
+// Tally counts what the books hold.
+func (r Remote) Tally(ctx context.Context) (out Tally, err error) {
+	return out, r.call(ctx, http.MethodGet, "tally", nil, &out)
+}
+
 // Stats returns the counters.
 func (r Remote) Stats(ctx context.Context) (out Stats, err error) {
 	return out, r.call(ctx, http.MethodGet, "stats", nil, &out)
@@ -53,6 +58,16 @@ func (r Remote) SetLatency(ctx context.Context, d time.Duration) error {
 // SetAuth makes every call fail with status 401 or 403; 0 ends that.
 func (r Remote) SetAuth(ctx context.Context, status int) error {
 	return r.call(ctx, http.MethodPost, "auth", authCall{status}, nil)
+}
+
+// SetSearchLag hides younger objects from Search.
+func (r Remote) SetSearchLag(ctx context.Context, d time.Duration) error {
+	return r.call(ctx, http.MethodPost, "search-lag", secondsCall{d.Seconds()}, nil)
+}
+
+// RefuseSearch makes Search unavailable; empty ends that.
+func (r Remote) RefuseSearch(ctx context.Context, how string) error {
+	return r.call(ctx, http.MethodPost, "refuse-search", refuseCall{how}, nil)
 }
 
 // Behave says how a customer behaves from now on.

@@ -94,6 +94,9 @@ func (s *Sim) arrive(r *Request) (f Fault, auth int, latency time.Duration) {
 	s.seq++
 	r.ID = "req_" + s.newID(s.seq)[10:]
 	r.Time = s.now()
+	if s.first.IsZero() {
+		s.first = r.Time
+	}
 	f, auth, latency = s.plan.next(*r), s.auth, s.latency
 	hooks := s.onRequest
 	s.mu.Unlock()

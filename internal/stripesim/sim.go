@@ -66,21 +66,25 @@ type Sim struct {
 	once   sync.Once
 	mux    *http.ServeMux
 
-	mu        sync.Mutex
-	offset    time.Duration
-	latency   time.Duration
-	auth      int
-	seq       uint64
-	charges   book
-	intents   book
-	customers map[string]Behaviour
-	keys      map[scopedKey]*storedKey
-	plan      plan
-	later     []func() reply
-	stats     Stats
-	log       requestLog
-	onCommit  []func(Charge)
-	onRequest []func(Request)
+	mu      sync.Mutex
+	offset  time.Duration
+	latency time.Duration
+	auth    int
+	// searchRefused is how Search is not to be had; empty: it is.
+	searchRefused string
+	seq           uint64
+	charges       book
+	intents       book
+	customers     map[string]Behaviour
+	keys          map[scopedKey]*storedKey
+	plan          plan
+	later         []func() reply
+	stats         Stats
+	first         time.Time // arrival of the first request
+	last          time.Time // answer to the last
+	log           requestLog
+	onCommit      []func(Charge)
+	onRequest     []func(Request)
 }
 
 // New returns a Stripe with empty books.

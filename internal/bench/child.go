@@ -1,0 +1,143 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/duesday/duesday/internal/stripesim"
+)
+
+// child is a process under measurement.
+type child struct {
+	cmd     *exec.Cmd
+	log     buffer
+	started time.Time
+	done    chan struct{}
+	err     error
+	wall    time.Duration
+}
+
+func start(ctx context.Context, exe string, env []string, args ...string) (*child, error) {
+	c := &child{cmd: exec.CommandContext(ctx, exe, args...), done: make(chan struct{}), started: time.Now()}
+	c.cmd.Env = env
+	c.cmd.Stderr = &c.log
+	dieWithUs(c.cmd)
+	if err := c.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		defer close(c.done)
+		c.err = c.cmd.Wait()
+		c.wall = time.Since(c.started)
+	}()
+	return c, nil
+}
+
+// wait returns when the process has ended well, or an error with the end of
+// what it said.
+func (c *child) wait() error {
+	<-c.done
+	if c.err != nil {
+		return fmt.Errorf("%s %s: %w\n%s", c.cmd.Path, strings.Join(c.cmd.Args[1:], " "), c.err, c.log.tail(2000))
+	}
+	return nil
+}
+
+func (c *child) kill() {
+	_ = c.cmd.Process.Kill() // it may have ended
+	<-c.done
+}
+
+// cpu is what the process used, once it has ended.
+func (c *child) cpu() float64 {
+	return (c.cmd.ProcessState.UserTime() + c.cmd.ProcessState.SystemTime()).Seconds()
+}
+
+// buffer keeps what a process says.
+type buffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+func (b *buffer) tail(n int) string {
+	s := b.String()
+	return s[max(0, len(s)-n):]
+}
+
+// bank is a simulated Stripe in a process of its own.
+type bank struct {
+	stripesim.Remote
+	child *child
+}
+
+// bank starts one with empty books. Its collector may be lazy: the cores are
+// for what is measured.
+func (s *stage) bank(ctx context.Context, latency time.Duration) (*bank, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = r.Close() }()
+	b := &bank{child: &child{done: make(chan struct{}), started: time.Now()}}
+	b.child.cmd = exec.CommandContext(ctx, s.stripesim, "-latency", latency.String())
+	b.child.cmd.Env = []string{"GOGC=400", "GOMEMLIMIT=6GiB"}
+	b.child.cmd.Stdout, b.child.cmd.Stderr = w, &b.child.log
+	dieWithUs(b.child.cmd)
+	err = b.child.cmd.Start()
+	_ = w.Close()
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		defer close(b.child.done)
+		b.child.err = b.child.cmd.Wait()
+	}()
+	line, err := bufio.NewReader(r).ReadString('\n')
+	url, ok := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
+	if !ok {
+		b.child.kill()
+		return nil, errors.Join(fmt.Errorf("stripesim said %q", line), err)
+	}
+	b.URL = url
+	return b, nil
+}
+
+// close ends the simulator and returns the CPU seconds that it used.
+func (b *bank) close() float64 {
+	_ = b.child.cmd.Process.Signal(syscall.SIGTERM)
+	<-b.child.done
+	return b.child.cpu()
+}
+
+func environment(url string, b *bank) []string {
+	return []string{"DATABASE_URL=" + url, "STRIPE_API_KEY=" + apiKey, "STRIPE_API_BASE=" + b.URL}
+}
+
+// run starts Duesday as fast as it goes, unless flags say otherwise.
+func (s *stage) run(ctx context.Context, url string, b *bank, flags ...string) (*child, error) {
+	args := []string{"run", "--leader-elect=false", "--period=" + period, "--allow-future", "--log-format=json",
+		"--rate=1000000", "--workers=" + strconv.Itoa(workers)}
+	return start(ctx, s.duesday, environment(url, b), append(args, flags...)...)
+}
