@@ -3,6 +3,7 @@ package charges
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -30,7 +31,13 @@ const Unclaimed = "unclaimed"
 // as it arrives: memory does not grow with their number. An error of each ends
 // it.
 func (l *Ledger) Report(ctx context.Context, db Querier, each func(Row) error) error {
-	const read = `
+	return l.rows(ctx, db, `true`, math.MaxInt32, each)
+}
+
+// rows calls each with the first dues of the period that where lets through; it
+// knows them as due, and their slots as slot.
+func (l *Ledger) rows(ctx context.Context, db Querier, where string, limit int, each func(Row) error) error {
+	read := `
 		SELECT due.customer_id, coalesce(due.stripe_customer_id, due.customer_id),
 			coalesce(slot.amount, due.amount), coalesce(slot.currency, due.currency, ''),
 			coalesce(slot.status, 'unclaimed'), coalesce(slot.attempt, 0), coalesce(slot.charge_id, ''),
@@ -38,9 +45,10 @@ func (l *Ledger) Report(ctx context.Context, db Querier, each func(Row) error) e
 			slot.claimed_at, slot.settled_at
 		FROM duesday.dues AS due
 		LEFT JOIN duesday.charges AS slot USING (billing_period, customer_id)
-		WHERE due.billing_period = $1
-		ORDER BY due.customer_id`
-	rows, err := db.Query(ctx, read, l.Period.String())
+		WHERE due.billing_period = $1 AND ` + where + `
+		ORDER BY due.customer_id
+		LIMIT $2`
+	rows, err := db.Query(ctx, read, l.Period.String(), limit)
 	if err != nil {
 		return fmt.Errorf("read period %s: %w", l.Period, err)
 	}
