@@ -52,14 +52,22 @@ func (f *periodFlags) ledger(now time.Time) (charges.Ledger, error) {
 
 // byClock is the month that it is now in the zone, moved by the offset.
 func (f *periodFlags) byClock(now time.Time) (charges.Period, error) {
-	zone, err := time.LoadLocation(f.zone)
-	if err != nil || f.zone == "" || f.zone == "Local" {
-		return charges.Period{}, usage("--time-zone %q: want an IANA name, like Europe/Berlin", f.zone)
+	zone, err := f.location()
+	if err != nil {
+		return charges.Period{}, err
 	}
 	if f.offset < -1200 || f.offset > 1200 {
 		return charges.Period{}, usage("--period-offset %d: want months, from -1200 to 1200", f.offset)
 	}
 	return charges.PeriodOf(now, zone).Add(f.offset), nil
+}
+
+func (f *periodFlags) location() (*time.Location, error) {
+	zone, err := time.LoadLocation(f.zone)
+	if err != nil || f.zone == "" || f.zone == "Local" {
+		return nil, usage("--time-zone %q: want an IANA name, like Europe/Berlin", f.zone)
+	}
+	return zone, nil
 }
 
 // refuseFuture refuses a --period that has not begun: most likely a slip, and

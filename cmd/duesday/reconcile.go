@@ -52,6 +52,8 @@ type reconcileFlags struct {
 	dunningFlags
 	sendingFlags
 	vaultFlags
+	clock periodFlags // which month is due, for the metrics
+	metricsFlags
 	leaderFlags
 	logFlags
 }
@@ -71,7 +73,14 @@ periods and compares it with the ledger; a difference is a line, and exit code 3
 		Example: `  duesday reconcile
   duesday reconcile --retry-declined --customers billing.subscribers
   duesday reconcile --audit --since 2026-08`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return p.reconcile(cmd.Context(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.audit { // it only reads, and its exit code means something else
+				f.metricsFlags = metricsFlags{}
+			}
+			return p.watched(cmd.Context(), "reconcile", f.metricsFlags, f.clock, f.logFlags, func(ctx context.Context, w *watch) error {
+				return p.reconcile(ctx, f, w)
+			})
+		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
@@ -84,11 +93,16 @@ periods and compares it with the ledger; a difference is a line, and exit code 3
 	f.sendingFlags.add(flags)
 	f.vaultFlags.add(flags)
 	f.leaderFlags.addTimes(flags)
+	f.metricsFlags.add(flags)
+	f.clock.addClock(flags)
+	for _, name := range []string{"period-offset", "time-zone"} {
+		flags.Lookup(name).Usage += "; for the metrics alone"
+	}
 	f.logFlags.add(flags, p.terminal)
 	return cmd
 }
 
-func (p *program) reconcile(ctx context.Context, f reconcileFlags) error {
+func (p *program) reconcile(ctx context.Context, f reconcileFlags, w *watch) error {
 	if err := errors.Join(f.sendingFlags.check(), f.leaderFlags.check(), f.logFlags.check(), checkOutput(f.output)); err != nil {
 		return err
 	}
@@ -104,7 +118,7 @@ func (p *program) reconcile(ctx context.Context, f reconcileFlags) error {
 	if f.audit && f.vaultFlags.url != "" {
 		return usage("--vault-url: an audit reads all periods, and so with STRIPE_API_KEY; a key that may only read will do")
 	}
-	gateway, vault, err := p.stripe(f.vaultFlags, f.workers)
+	gateway, vault, err := p.stripe(f.vaultFlags, f.workers, w.observers()...)
 	if err != nil {
 		return err
 	}
@@ -128,12 +142,16 @@ func (p *program) reconcile(ctx context.Context, f reconcileFlags) error {
 	if f.period != "" && len(wanted) == 0 {
 		return usage("--period %s: it has not been opened; see duesday status", f.period)
 	}
-	pacer := charges.NewPacer(f.rate, time.Now)
+	pacer := w.pacer(f.rate)
 	if f.audit {
 		return p.audit(ctx, pool, gateway, pacer, wanted, f.output)
 	}
-	r := reconciler{program: p, flags: f, dunning: dunning, pool: pool, gateway: gateway, vault: vault, pacer: pacer, log: p.logger(f.format, f.debug)}
-	if err := r.all(ctx, wanted); err != nil {
+	r := reconciler{program: p, watch: w, flags: f, dunning: dunning, pool: pool, gateway: gateway, vault: vault, pacer: pacer, log: p.logger(f.format, f.debug)}
+	detach := w.attach(ctx, pool)
+	err = r.all(ctx, wanted)
+	detach()
+	w.end(ctx, err)
+	if err != nil {
 		r.log.Error("reconcile ended", zap.Int("exit_code", exitcode.Of(err)), zap.String("error", oneLine(err.Error())))
 		return errSaid{err}
 	}
@@ -143,6 +161,7 @@ func (p *program) reconcile(ctx context.Context, f reconcileFlags) error {
 
 type reconciler struct {
 	*program
+	watch   *watch
 	flags   reconcileFlags
 	dunning *charges.Dunning
 	pool    dbPool
@@ -171,6 +190,7 @@ func (r *reconciler) all(ctx context.Context, periods []charges.Ledger) error {
 		var held *leader.HeldError
 		switch {
 		case errors.As(err, &held):
+			r.watch.transition(lockTransition, "held")
 			r.log.Info("another process is at work on the period, it is left to it",
 				zap.String("billing_period", l.Period.String()), zap.String("leader", held.Holder))
 		case exitcode.Of(err) > exitcode.Unfinished:
@@ -198,7 +218,7 @@ func (r *reconciler) one(ctx context.Context, l charges.Ledger) error {
 	summary, err := job.Reconcile(ctx, job.Config{
 		Ledger: l, Customers: r.flags.customers, Dunning: r.dunning,
 		Workers: r.flags.workers, PageSize: r.flags.pageSize(), Drain: drain, ProgressEvery: progressEvery, Rate: r.flags.rate,
-		Vault: r.vault, Sender: charges.NewSender(r.gateway, r.pacer), Pool: r.pool, Lead: lock, Log: r.log,
+		Vault: r.vault, Sender: charges.NewSender(r.gateway, r.pacer), Pool: r.pool, Lead: lock, Log: r.log, Live: r.watch.live,
 	})
 	r.log.Info("period reconciled", zap.String("billing_period", l.Period.String()), zap.Inline(summary))
 	return err

@@ -37,6 +37,7 @@ type runFlags struct {
 	logFlags
 	dunningFlags
 	vaultFlags
+	metricsFlags
 	reopen      bool
 	raiseCaps   map[string]int64
 	allowFuture bool
@@ -56,7 +57,11 @@ often as you like, nobody is charged twice. Of several runs at once one leads;
 the others exit with 0.`,
 		Example: `  duesday run --leader-elect=false --period 2026-10
   duesday run --leader-elect=false --customers billing.subscribers --period-offset -1`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return p.bill(cmd.Context(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return p.watched(cmd.Context(), "run", f.metricsFlags, f.periodFlags, f.logFlags, func(ctx context.Context, w *watch) error {
+				return p.bill(ctx, f, w)
+			})
+		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
@@ -70,11 +75,12 @@ the others exit with 0.`,
 	f.sendingFlags.add(flags)
 	f.vaultFlags.add(flags)
 	f.leaderFlags.add(flags)
+	f.metricsFlags.add(flags)
 	f.logFlags.add(flags, p.terminal)
 	return cmd
 }
 
-func (p *program) bill(ctx context.Context, f runFlags) error {
+func (p *program) bill(ctx context.Context, f runFlags, w *watch) error {
 	if err := errors.Join(f.sendingFlags.check(), f.leaderFlags.check(), f.logFlags.check()); err != nil {
 		return err
 	}
@@ -98,7 +104,7 @@ func (p *program) bill(ctx context.Context, f runFlags) error {
 	if err != nil {
 		return err
 	}
-	gateway, vault, err := p.stripe(f.vaultFlags, f.workers)
+	gateway, vault, err := p.stripe(f.vaultFlags, f.workers, w.observers()...)
 	if err != nil {
 		return err
 	}
@@ -123,6 +129,7 @@ func (p *program) bill(ctx context.Context, f runFlags) error {
 			return job.Summary{}, err
 		}
 		defer pool.Close()
+		defer w.attach(ctx, pool)()
 		lock := f.lockConfig(url, "run", ledger, log)
 		// It claims no due: to leave the period to it would leave them unpaid.
 		lock.WaitFor = "reconcile"
@@ -134,10 +141,12 @@ func (p *program) bill(ctx context.Context, f runFlags) error {
 		return job.Run(ctx, job.Config{
 			Ledger: ledger, Customers: f.customers, Opening: opening, Reopen: f.reopen, RaiseCaps: f.raiseCaps, Dunning: dunning,
 			Workers: f.workers, PageSize: f.pageSize(), Drain: drain, ProgressEvery: progressEvery, Rate: f.rate,
-			Vault: vault, Sender: charges.NewSender(gateway, charges.NewPacer(f.rate, time.Now)),
-			Pool: pool, Lead: lead, Log: log,
+			Vault: vault, Sender: charges.NewSender(gateway, w.pacer(f.rate)),
+			Pool: pool, Lead: lead, Log: log, Live: w.live,
 		})
 	}()
+	w.elsewhere(err)
+	w.end(ctx, err)
 	return p.tell(log, ledger, summary, err)
 }
 

@@ -25,9 +25,16 @@ func (f *vaultFlags) add(flags *pflag.FlagSet) {
 }
 
 // stripe returns the gateway, and the vault that its key will come from, if the
-// flags name one.
-func (p *program) stripe(f vaultFlags, workers int) (*charges.Gateway, job.Vault, error) {
+// flags name one. The observers are told of every exchange.
+func (p *program) stripe(f vaultFlags, workers int, observers ...func(context.Context, charges.Exchange)) (*charges.Gateway, job.Vault, error) {
 	cfg := charges.GatewayConfig{BaseURL: p.lookup("STRIPE_API_BASE"), Workers: workers, Timeout: stripeTimeout}
+	if len(observers) > 0 {
+		cfg.Observe = func(ctx context.Context, e charges.Exchange) {
+			for _, observe := range observers {
+				observe(ctx, e)
+			}
+		}
+	}
 	if f.url == "" {
 		var err error
 		if cfg.APIKey, err = p.stripeKey(); err != nil {

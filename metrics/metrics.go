@@ -1,0 +1,83 @@
+package metrics
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.uber.org/zap"
+
+	"github.com/duesday/duesday/charges"
+	"github.com/duesday/duesday/job"
+)
+
+// Config is whose metrics they are.
+type Config struct {
+	Command string // run or reconcile
+	Version string
+	// Zone and Offset say which month is the current one, as they do for the run.
+	Zone   *time.Location
+	Offset int
+	Live   *job.Live // the run's progress
+	Log    *zap.Logger
+	Now    func() time.Time
+}
+
+// Metrics are one process's. All methods may be called from any goroutine.
+type Metrics struct {
+	state    *state
+	run      *run
+	registry *prometheus.Registry
+}
+
+// New returns the metrics of a process that begins now. They are in a registry
+// of their own.
+func New(cfg Config) *Metrics {
+	m := &Metrics{
+		state:    &state{cfg: cfg, descs: newStateDescs()},
+		run:      newRun(cfg),
+		registry: prometheus.NewRegistry(),
+	}
+	m.registry.MustRegister(m.state)
+	// A push has the command in its grouping key, and so not in the metrics.
+	prometheus.WrapRegistererWith(prometheus.Labels{"command": cfg.Command}, m.registry).MustRegister(m.run)
+	return m
+}
+
+// Attach reads the state, and again when what it returns is called, which must
+// be before db is closed. In between a scrape reads at most once a minute, and
+// only what is small.
+func (m *Metrics) Attach(ctx context.Context, db charges.Querier) (detach func()) {
+	m.state.attach(ctx, db)
+	return func() { m.state.detach(ctx) }
+}
+
+// Exchange counts an exchange with Stripe.
+func (m *Metrics) Exchange(e charges.Exchange) { m.run.exchange(e) }
+
+// Waited counts a wait for leave to send.
+func (m *Metrics) Waited(d time.Duration) { m.run.waits.Observe(d.Seconds()) }
+
+// Transition counts what happened to a lock: both are names out of a few.
+func (m *Metrics) Transition(lock, event string) {
+	m.run.transitions.WithLabelValues(lock, event).Inc()
+}
+
+// End notes the exit code, and that what holds only while it runs is over.
+func (m *Metrics) End(exitCode int) {
+	m.run.ended.Store(true)
+	m.state.end(exitCode, m.state.cfg.Now().Sub(m.run.began))
+}
+
+// Handler serves the metrics to a scrape.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})
+}
+
+// Describe is prometheus.Collector's, as a scrape sees the metrics.
+func (m *Metrics) Describe(ch chan<- *prometheus.Desc) { m.registry.Describe(ch) }
+
+// Collect is prometheus.Collector's.
+func (m *Metrics) Collect(ch chan<- prometheus.Metric) { m.registry.Collect(ch) }

@@ -1,0 +1,80 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/push"
+)
+
+// Pushgateway is where to push, and under which name.
+type Pushgateway struct {
+	URL *url.URL // with a user and a password, if it wants them
+	Job string
+	// Grouping is more of the grouping key. Its values must be of a few, and the
+	// same in every month: what is pushed under a key stays there for ever.
+	Grouping map[string]string
+}
+
+// Push adds the metrics to what the Pushgateway has: the state under the job, so
+// that the last process to tell it is right, and the process's own under job and
+// command. What is not told, like the last success by a run that failed before
+// it had seen the database, stays as it was. ctx bounds the whole.
+func (m *Metrics) Push(ctx context.Context, to Pushgateway) error {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	defer transport.CloseIdleConnections()
+	client := briefAnswers{&http.Client{
+		Transport: transport,
+		// A redirected POST is not a push.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+	// The library would show the password in an error.
+	bare := *to.URL
+	bare.User = nil
+	add := func(c prometheus.Collector, more map[string]string) error {
+		p := push.New(bare.String(), to.Job).Client(client).Collector(c)
+		if to.URL.User != nil {
+			password, _ := to.URL.User.Password()
+			p.BasicAuth(to.URL.User.Username(), password)
+		}
+		for _, group := range []map[string]string{to.Grouping, more} {
+			for name, value := range group {
+				p.Grouping(name, value)
+			}
+		}
+		return p.AddContext(ctx)
+	}
+	if err := add(m.state, nil); err != nil {
+		return fmt.Errorf("push the state: %w", err)
+	}
+	if err := add(m.run, map[string]string{"command": m.run.cfg.Command}); err != nil {
+		return fmt.Errorf("push the run: %w", err)
+	}
+	return nil
+}
+
+// briefAnswers keeps what a server that is none says out of memory and logs.
+type briefAnswers struct{ *http.Client }
+
+const maxAnswer = 512
+
+func (c briefAnswers) Do(req *http.Request) (*http.Response, error) {
+	res, err := c.Client.Do(req)
+	if err != nil {
+		var u *url.Error
+		if errors.As(err, &u) {
+			err = u.Err // without the URL, which is the operator's to know
+		}
+		return nil, err
+	}
+	res.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.LimitReader(res.Body, maxAnswer), res.Body}
+	return res, nil
+}
