@@ -30,8 +30,8 @@ func (s *stage) bill(ctx context.Context, customers int, latency time.Duration, 
 	return s.pay(ctx, latency, func(b *bank) (*child, error) { return s.run(ctx, url, b, flags...) })
 }
 
-// pay has a process charge at a fresh bank.
-func (s *stage) pay(ctx context.Context, latency time.Duration, process func(*bank) (*child, error)) (paid, error) {
+// pay has a process charge at a fresh bank, which is asked in the end.
+func (s *stage) pay(ctx context.Context, latency time.Duration, process func(*bank) (*child, error), ask ...func(*bank) error) (paid, error) {
 	b, err := s.bank(ctx, latency)
 	if err != nil {
 		return paid{}, err
@@ -46,6 +46,11 @@ func (s *stage) pay(ctx context.Context, latency time.Duration, process func(*ba
 		p.pg = s.postgresCPU() - before
 		p.wall, p.cpu = c.wall, c.cpu()
 		p.tally, err = b.Tally(ctx)
+	}
+	for _, f := range ask {
+		if err == nil {
+			err = f(b)
+		}
 	}
 	p.bank = b.close()
 	if took := p.tally.Last.Sub(p.tally.First).Seconds(); took > 0 {

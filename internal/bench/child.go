@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -61,6 +62,44 @@ func (c *child) kill() {
 // cpu is what the process used, once it has ended.
 func (c *child) cpu() float64 {
 	return (c.cmd.ProcessState.UserTime() + c.cmd.ProcessState.SystemTime()).Seconds()
+}
+
+// event is the first line of the log with the message.
+func (c *child) event(message string) (at time.Time, ok bool) {
+	for line := range strings.Lines(c.log.String()) {
+		var event map[string]any
+		if json.Unmarshal([]byte(line), &event) != nil || event["msg"] != message {
+			continue
+		}
+		text, _ := event["time"].(string)
+		if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
+			return at, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// awaitEvent waits until the log has the message.
+func (c *child) awaitEvent(message string) (time.Time, error) {
+	for {
+		if at, ok := c.event(message); ok {
+			return at, nil
+		}
+		select {
+		case <-c.done:
+			if at, ok := c.event(message); ok {
+				return at, nil
+			}
+			return time.Time{}, fmt.Errorf("ended without %q\n%s", message, c.log.tail(2000))
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// terminate tells the process to stop, and waits until it has.
+func (c *child) terminate() {
+	_ = c.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	<-c.done
 }
 
 // buffer keeps what a process says.
@@ -126,8 +165,7 @@ func (s *stage) bank(ctx context.Context, latency time.Duration) (*bank, error) 
 
 // close ends the simulator and returns the CPU seconds that it used.
 func (b *bank) close() float64 {
-	_ = b.child.cmd.Process.Signal(syscall.SIGTERM)
-	<-b.child.done
+	b.child.terminate()
 	return b.child.cpu()
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -63,4 +64,20 @@ func (f stat) seconds(first, end int) float64 {
 		sum += n
 	}
 	return float64(sum) / ticks
+}
+
+// peakMemory is the most memory that a process has had resident so far, in
+// bytes.
+func peakMemory(pid int) (int64, error) {
+	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(content)) {
+		if text, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			kilobytes, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(text), "kB")), 10, 64)
+			return kilobytes << 10, err
+		}
+	}
+	return 0, fmt.Errorf("process %d has no VmHWM: it has ended", pid)
 }
