@@ -101,6 +101,8 @@ type Summary struct {
 	Settled        bool           `json:"settled"`
 	This           Counts         `json:"this_run"`
 	All            *charges.Tally `json:"all_runs,omitempty"` // nil if it could not be read
+	// Money is All by currency; empty if it could not be read.
+	Money []charges.Money `json:"amounts,omitempty"`
 	// ResendAt is when the youngest slot in doubt may be sent anew at the
 	// latest; zero if none is in doubt.
 	ResendAt time.Time `json:"resend_at,omitzero"`
@@ -128,7 +130,11 @@ func begin(ctx context.Context, cfg Config, work func(*run, context.Context) err
 	r.Live.begin(r.summary.Period, cfg.Now)
 	err := work(r, ctx)
 	r.summary.Seconds = cfg.Now().Sub(began).Seconds()
-	r.summary.This = r.Live.counts()
+	p := r.Live.Snapshot()
+	r.summary.This = p.This
+	if p.Known {
+		r.summary.Money = p.Money
+	}
 	r.record(ctx, err)
 	return r.summary, err
 }
@@ -387,6 +393,11 @@ func (s Summary) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	}
 	if s.All != nil {
 		if err := enc.AddReflected("all_runs", s.All); err != nil {
+			return err
+		}
+	}
+	if s.Money != nil {
+		if err := addCharged(enc, s.Money); err != nil {
 			return err
 		}
 	}

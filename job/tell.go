@@ -7,6 +7,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/duesday/duesday/charges"
 	"github.com/duesday/duesday/internal/money"
 )
 
@@ -76,15 +77,20 @@ func (p Progress) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 		}
 		enc.AddInt("left", p.Left)
 	}
-	if err := enc.AddObject("charged", zapcore.ObjectMarshalerFunc(func(enc zapcore.ObjectEncoder) error {
-		for _, m := range p.Money {
-			enc.AddString(m.Currency, money.Format(m.Succeeded, m.Currency))
-		}
-		return nil
-	})); err != nil {
+	if err := addCharged(enc, p.Money); err != nil {
 		return err
 	}
 	return p.addExpectation(enc)
+}
+
+// addCharged adds what was charged, by currency.
+func addCharged(enc zapcore.ObjectEncoder, all []charges.Money) error {
+	return enc.AddObject("charged", zapcore.ObjectMarshalerFunc(func(enc zapcore.ObjectEncoder) error {
+		for _, m := range all {
+			enc.AddString(m.Currency, money.Format(m.Succeeded, m.Currency))
+		}
+		return nil
+	}))
 }
 
 func (p Progress) addExpectation(enc zapcore.ObjectEncoder) error {
@@ -95,4 +101,3 @@ func (p Progress) addExpectation(enc zapcore.ObjectEncoder) error {
 	}
 	return nil
 }
-

@@ -6,8 +6,10 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
@@ -21,6 +23,8 @@ var ErrNoCluster = errors.New("not in a Kubernetes pod")
 type Cluster struct {
 	Config    *rest.Config
 	Namespace string // the pod's
+
+	seen atomic.Pointer[batchv1.Job] // the Job that was read last
 }
 
 // InCluster returns the cluster as the pod's service account sees it; namespace

@@ -36,6 +36,7 @@ func (c *Cluster) ScheduledTime(ctx context.Context, job string, patience, retry
 		return at, false, fmt.Errorf("read Job %s/%s for its scheduled time: %w", c.Namespace, job,
 			withHint(err, "JOB_NAME must name the pod's Job, and the service account needs get on jobs (manifests/role.yaml)"))
 	}
+	c.seen.Store(owner)
 	written, scheduled := owner.Annotations[batchv1.CronJobScheduledTimestampAnnotation]
 	if !scheduled {
 		return at, false, nil

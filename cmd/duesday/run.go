@@ -11,10 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/duesday/duesday/charges"
-	"github.com/duesday/duesday/internal/exitcode"
-	"github.com/duesday/duesday/internal/mutant"
 	"github.com/duesday/duesday/job"
-	"github.com/duesday/duesday/leader"
 )
 
 const (
@@ -38,6 +35,7 @@ type runFlags struct {
 	dunningFlags
 	vaultFlags
 	metricsFlags
+	tellFlags
 	reopen      bool
 	raiseCaps   map[string]int64
 	allowFuture bool
@@ -76,11 +74,25 @@ the others exit with 0.`,
 	f.vaultFlags.add(flags)
 	f.leaderFlags.add(flags)
 	f.metricsFlags.add(flags)
+	f.tellFlags.add(flags)
 	f.logFlags.add(flags, p.terminal)
 	return cmd
 }
 
+// bill bills the period and tells how that ended.
 func (p *program) bill(ctx context.Context, f runFlags, w *watch) error {
+	end := &ending{period: f.period}
+	notify, err := p.notifier(f.notifyFlags)
+	if err == nil {
+		err = p.billPeriod(ctx, f, w, end)
+	}
+	w.elsewhere(err)
+	w.end(ctx, err)
+	return p.tell(ctx, f.tellFlags, notify, end, err)
+}
+
+// billPeriod fills in end as it finds out.
+func (p *program) billPeriod(ctx context.Context, f runFlags, w *watch, end *ending) error {
 	if err := errors.Join(f.sendingFlags.check(), f.leaderFlags.check(), f.logFlags.check()); err != nil {
 		return err
 	}
@@ -115,77 +127,43 @@ func (p *program) bill(ctx context.Context, f runFlags, w *watch) error {
 	}
 
 	log := p.logger(f.format, f.debug)
+	end.log, end.cluster, end.period = log, cluster, ledger.Period.String()
 	// Last, since it asks the cluster: all else has been checked.
 	if ledger, err = p.scheduled(ctx, f, cluster, ledger, log); err != nil {
 		return err
 	}
+	end.period = ledger.Period.String()
 	opening, err := f.opening(ledger.Period)
 	if err != nil {
 		return err
 	}
-	summary, err := func() (job.Summary, error) {
-		pool, err := p.database(ctx)
-		if err != nil {
-			return job.Summary{}, err
-		}
-		defer pool.Close()
-		defer w.attach(ctx, pool)()
-		lock := f.lockConfig(url, "run", ledger, log)
-		// It claims no due: to leave the period to it would leave them unpaid.
-		lock.WaitFor = "reconcile"
-		lead, err := p.lead(ctx, f.leaderFlags, cluster, ledger.Namespace+":"+ledger.Period.String(), lock)
-		if err != nil {
-			return job.Summary{}, err
-		}
-		defer release(ctx, lead, log)
-		return job.Run(ctx, job.Config{
-			Ledger: ledger, Customers: f.customers, Opening: opening, Reopen: f.reopen, RaiseCaps: f.raiseCaps, Dunning: dunning,
-			Workers: f.workers, PageSize: f.pageSize(), Drain: drain, ProgressEvery: progressEvery, Rate: f.rate,
-			Vault: vault, Sender: charges.NewSender(gateway, w.pacer(f.rate)),
-			Pool: pool, Lead: lead, Log: log, Live: w.live,
-		})
-	}()
-	w.elsewhere(err)
-	w.end(ctx, err)
-	return p.tell(log, ledger, summary, err)
+	pool, err := p.database(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	defer w.attach(ctx, pool)()
+	lock := f.lockConfig(url, "run", ledger, log)
+	// It claims no due: to leave the period to it would leave them unpaid.
+	lock.WaitFor = "reconcile"
+	lead, err := p.lead(ctx, f.leaderFlags, cluster, ledger.Namespace+":"+ledger.Period.String(), lock)
+	if err != nil {
+		return err
+	}
+	defer release(ctx, lead, log)
+	end.summary, err = job.Run(ctx, job.Config{
+		Ledger: ledger, Customers: f.customers, Opening: opening, Reopen: f.reopen, RaiseCaps: f.raiseCaps, Dunning: dunning,
+		Workers: f.workers, PageSize: f.pageSize(), Drain: drain, ProgressEvery: progressEvery, Rate: f.rate,
+		Vault: vault, Sender: charges.NewSender(gateway, w.pacer(f.rate)),
+		Pool: pool, Lead: lead, Log: log, Live: w.live,
+	})
+	return err
 }
 
 func release(ctx context.Context, lead leadership, log *zap.Logger) {
 	if err := lead.Release(context.WithoutCancel(ctx)); err != nil {
 		log.Warn("cannot give the leadership back; it ends by itself", zap.Error(err))
 	}
-}
-
-// tell writes the run's last log line.
-func (p *program) tell(log *zap.Logger, ledger charges.Ledger, summary job.Summary, err error) error {
-	period := zap.String("billing_period", ledger.Period.String())
-	var (
-		held      *leader.HeldError
-		leaseHeld *leader.LeaseHeldError
-	)
-	switch {
-	case errors.As(err, &held):
-		log.Info("another replica leads, nothing to do here", period, zap.String("leader", held.Holder))
-		return nil
-	case errors.As(err, &leaseHeld):
-		log.Info("another replica leads, nothing to do here", period, zap.String("leader", leaseHeld.Holder),
-			zap.String("lease", leaseHeld.Lease))
-		return nil
-	case err != nil:
-		if errors.Is(err, context.Canceled) {
-			err = fmt.Errorf("period %s unfinished: %w", ledger.Period, job.ErrStopped)
-		}
-		if mutant.Is("exit-0-on-sigterm") && errors.Is(err, job.ErrStopped) {
-			return nil
-		}
-		log.Error("run ended", period, zap.Int("exit_code", exitcode.Of(err)), zap.String("error", oneLine(err.Error())),
-			zap.Inline(summary))
-		return errSaid{err}
-	case summary.AlreadySettled:
-		return nil // the job has said so
-	}
-	log.Info("period settled", period, zap.Int("exit_code", exitcode.OK), zap.Inline(summary))
-	return nil
 }
 
 // holder names this process to the others: a pod by its name.

@@ -22,9 +22,11 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 )
@@ -58,6 +60,7 @@ type Server struct {
 	version int
 	leases  map[string]*coordinationv1.Lease
 	jobs    map[string]*batchv1.Job
+	events  []corev1.Event
 	faults  func(*http.Request) Fault
 	denied  []string
 }
@@ -177,8 +180,15 @@ func (s *Server) PutJob(namespace, name string, annotations map[string]string) {
 	defer s.mu.Unlock()
 	s.jobs[path.Join(namespace, name)] = &batchv1.Job{
 		TypeMeta:   metav1.TypeMeta{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: annotations},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: annotations, UID: types.UID("uid-of-" + name)},
 	}
+}
+
+// Events returns those that were recorded, in their order.
+func (s *Server) Events() []corev1.Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]corev1.Event(nil), s.events...)
 }
 
 // Denied returns every request so far that the Role does not allow.
@@ -251,6 +261,9 @@ func (s *Server) execute(r *http.Request, body []byte) (any, error) {
 	defer s.mu.Unlock()
 	// /apis/GROUP/VERSION/namespaces/NAMESPACE/RESOURCE/NAME
 	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	if r.Method == http.MethodPost && len(parts) == 5 && strings.HasPrefix(r.URL.Path, "/api/v1/namespaces/") && parts[4] == "events" {
+		return s.record(parts[3], body)
+	}
 	if len(parts) != 7 || parts[0] != "apis" || parts[3] != "namespaces" {
 		return nil, s.deny(r, schema.GroupResource{}, "")
 	}
@@ -304,4 +317,29 @@ func (s *Server) update(key, name string, body []byte) (any, error) {
 	lease.ResourceVersion = strconv.Itoa(s.version)
 	s.leases[key] = lease
 	return lease.DeepCopy(), nil
+}
+
+// record refuses an Event as the API server does: one that is in another
+// namespace than its object, or has no name.
+func (s *Server) record(namespace string, body []byte) (any, error) {
+	object, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	event, ok := object.(*corev1.Event)
+	switch {
+	case !ok:
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("want an Event, got %T", object))
+	case event.Namespace != namespace, event.InvolvedObject.Namespace != namespace:
+		return nil, apierrors.NewBadRequest("involvedObject.namespace: does not match event.namespace")
+	case event.Name == "" && event.GenerateName == "":
+		return nil, apierrors.NewBadRequest("metadata.name: name or generateName is required")
+	case len(event.Message) > 1024:
+		return nil, apierrors.NewBadRequest("message: can have at most 1024 bytes")
+	}
+	s.version++
+	event.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Event"}
+	event.Name, event.ResourceVersion = event.GenerateName+strconv.Itoa(s.version), strconv.Itoa(s.version)
+	s.events = append(s.events, *event)
+	return event, nil
 }
