@@ -52,8 +52,14 @@ already open: what is still to do. It only reads, and exits as opening would.`,
 	period.add(flags)
 	opening.add(flags)
 	flags.BoolVar(&future, "allow-future", false, "let --period name a month that has not begun")
-	flags.StringVar(&output, "output", "table", "`format`: table or json")
+	addOutput(cmd, &output)
 	return cmd
+}
+
+// addOutput adds --output, which checkOutput checks.
+func addOutput(cmd *cobra.Command, output *string) {
+	cmd.Flags().StringVar(output, "output", "table", "`format`: table or json")
+	complete(cmd, "output", "table", "json")
 }
 
 func checkOutput(output string) error {
@@ -78,9 +84,9 @@ func (p *program) plan(ctx context.Context, ledger charges.Ledger, customers str
 	if output == "json" {
 		return planJSON(ctx, p.out, ledger, conn.Conn(), customers, o)
 	}
-	rejects := newTable(p.out, "REJECTED", "CODE", "WHY")
+	rejects := p.newTable(p.out, "REJECTED", "CODE", "WHY")
 	plan, planErr := ledger.Plan(ctx, conn.Conn(), customers, o, func(r charges.PlannedReject) error {
-		return rejects.row(printable(r.CustomerID), r.Code, r.Reason)
+		return rejects.row(printable(r.CustomerID), printable0(r.Code), printable0(r.Reason))
 	})
 	if err := rejects.flush(); err != nil {
 		return err
@@ -91,17 +97,8 @@ func (p *program) plan(ctx context.Context, ledger charges.Ledger, customers str
 	if planErr != nil && !plan.Opened && plan.Tally.Dues() == 0 {
 		return databaseError(planErr)
 	}
-	totals := newTable(p.out, "CURRENCY", ">EXPECTED", ">CAP", ">CLAIMED", ">SUCCEEDED")
-	for _, t := range plan.Totals {
-		if err := totals.row(t.Currency, t.Expected, t.Cap, t.Claimed, t.Succeeded); err != nil {
-			return err
-		}
-	}
-	if err := totals.flush(); err != nil {
+	if err := p.totals(p.out, plan.Totals); err != nil {
 		return err
-	}
-	if len(plan.Totals) > 0 {
-		fmt.Fprintln(p.out, "(in each currency's smallest unit)")
 	}
 	for _, c := range plan.Shared {
 		fmt.Fprintf(p.out, "Stripe customer %s is behind more than one row, each would be charged: %s\n",
@@ -119,15 +116,23 @@ func planWords(p charges.Plan, err error) string {
 	case p.Settled:
 		return fmt.Sprintf("\nPeriod %s is settled: a run would do nothing. %s.", p.Period, tallyWords(t))
 	case p.Opened:
-		return fmt.Sprintf("\nPeriod %s is open. A run would recover %d in doubt and charge %d more. So far: %s.",
-			p.Period, t.InDoubt, t.Unclaimed, tallyWords(t))
+		return fmt.Sprintf("\nPeriod %s is open. A run would recover %s in doubt and charge %s more. So far: %s.",
+			p.Period, count(t.InDoubt), count(t.Unclaimed), tallyWords(t))
 	}
-	return fmt.Sprintf("\nPeriod %s is not open. A run would open it with %d dues, charge %d and reject %d.",
-		p.Period, t.Dues(), t.Unclaimed, t.Rejected)
+	return fmt.Sprintf("\nPeriod %s is not open. A run would open it with %s %s, charge %s and reject %s.",
+		p.Period, count(t.Dues()), plural(t.Dues(), "due", "dues"), count(t.Unclaimed), count(t.Rejected))
 }
 
 func tallyWords(t charges.Tally) string {
-	return fmt.Sprintf("%d succeeded, %d declined, %d rejected, %d processing", t.Succeeded, t.Declined, t.Rejected, t.Processing)
+	return fmt.Sprintf("%s succeeded, %s declined, %s rejected, %s processing",
+		count(t.Succeeded), count(t.Declined), count(t.Rejected), count(t.Processing))
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
 }
 
 func planJSON(ctx context.Context, out io.Writer, ledger charges.Ledger, conn *pgx.Conn, customers string, o charges.Opening) error {

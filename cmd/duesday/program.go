@@ -26,6 +26,8 @@ type program struct {
 	out, err io.Writer
 	env      func(string) (string, bool)
 	terminal bool             // err is one
+	screened bool             // out is a terminal
+	quiet    bool             // warnings and errors only
 	now      func() time.Time // nil: the clock
 
 	// inCluster finds the cluster that the process runs in; nil: leader.InCluster.

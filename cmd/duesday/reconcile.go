@@ -262,7 +262,7 @@ func (p *program) audit(ctx context.Context, pool dbPool, g *charges.Gateway, pa
 		}
 	}
 	differences := []charges.Difference{}
-	table := newTable(p.out, "PERIOD", "CUSTOMER", "DIFFERENCE", "CHARGE", "LEDGER", "STRIPE")
+	table := p.newTable(p.out, "PERIOD", "CUSTOMER", "DIFFERENCE", "CHARGE", "LEDGER", "STRIPE")
 	err := charges.Audit(ctx, pool, g, settled, pacer.Wait, func(d charges.Difference) error {
 		differences = append(differences, d)
 		return table.row(d.Period, printable(d.CustomerID), d.Kind, printable(d.ChargeID), d.Ledger, d.Stripe)

@@ -3,33 +3,48 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/csv"
-	"encoding/json"
 	"fmt"
 	"io"
-	"strconv"
+	"slices"
 	"strings"
-	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/spf13/cobra"
 
 	"github.com/duesday/duesday/charges"
+	"github.com/duesday/duesday/internal/money"
+	"github.com/duesday/duesday/internal/reportpage"
 )
+
+var reportFormats = []string{"table", "csv", "json", "html"}
+
+// reportLooks is how many customers a page shows of each kind to look at.
+const reportLooks = 50
 
 func (p *program) reportCommand() *cobra.Command {
 	var (
-		f      periodFlags
-		format string
+		f              periodFlags
+		format, output string
 	)
 	cmd := &cobra.Command{
 		Use:   "report",
-		Short: "One period's outcome: table, csv, json",
-		Long: `Print what became of every due of the period, in the order of customer ids.
-Amounts are in each currency's smallest unit.`,
-		Example: "  duesday report --period 2026-10 --format csv > 2026-10.csv",
+		Short: "One period's outcome: table, csv, json, html",
+		Long: `Print what became of every due of the period, in the order of customer ids. In
+csv and json, amounts are in each currency's smallest unit.
+
+The html is one page that needs nothing else, to be mailed, kept or printed: the
+totals, the outcomes over time, and the customers that a person must look at.`,
+		Example: `  duesday report --period 2026-10 --format csv > 2026-10.csv
+  duesday report --period 2026-10 --format html > 2026-10.html`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if format != "table" && format != "csv" && format != "json" {
-				return usage("--format %q: want table, csv or json", format)
+			if cmd.Flags().Changed("output") {
+				if cmd.Flags().Changed("format") && output != format {
+					return usage("--output %s: --format %s says otherwise; the two mean the same", output, format)
+				}
+				format = output
+			}
+			if !slices.Contains(reportFormats, format) {
+				return usage("--format %q: want table, csv, json or html", format)
 			}
 			ledger, err := f.ledger(p.clock())
 			if err != nil {
@@ -41,7 +56,10 @@ Amounts are in each currency's smallest unit.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	f.add(flags)
-	flags.StringVar(&format, "format", "table", "`format`: table, csv or json")
+	flags.StringVar(&format, "format", "table", "`format`: table, csv, json or html")
+	flags.StringVar(&output, "output", "table", "the same as --format")
+	complete(cmd, "format", reportFormats...)
+	complete(cmd, "output", reportFormats...)
 	return cmd
 }
 
@@ -68,121 +86,83 @@ func (p *program) report(ctx context.Context, ledger charges.Ledger, format stri
 		return err
 	}
 	out := bufio.NewWriter(p.out)
-	write := map[string]func(io.Writer, charges.PeriodStatus, rows) error{
-		"table": reportTable, "csv": reportCSV, "json": reportJSON,
-	}[format]
-	if err := write(out, all[0], func(each func(charges.Row) error) error {
-		return ledger.Report(ctx, conn, each)
-	}); err != nil {
+	if format == "html" {
+		err = p.reportHTML(ctx, out, ledger, conn.Conn())
+	} else {
+		write := map[string]func(io.Writer, charges.PeriodStatus, rows) error{
+			"table": p.reportTable, "csv": reportCSV, "json": reportJSON,
+		}[format]
+		err = write(out, all[0], func(each func(charges.Row) error) error {
+			return ledger.Report(ctx, conn, each)
+		})
+	}
+	if err != nil {
 		return databaseError(err)
 	}
 	return out.Flush()
 }
 
+func (p *program) reportHTML(ctx context.Context, out io.Writer, ledger charges.Ledger, conn *pgx.Conn) error {
+	o, err := ledger.Overview(ctx, conn, reportLooks)
+	if err != nil {
+		return err
+	}
+	return reportpage.Write(out, ledger.Period, o, p.clock(), version)
+}
+
 // rows calls each with every row of the report.
 type rows func(each func(charges.Row) error) error
 
-func reportTable(out io.Writer, s charges.PeriodStatus, all rows) error {
-	t := newTable(out, "CUSTOMER", ">AMOUNT", "CURRENCY", "STATUS", ">ATTEMPT", "CHARGE", "CODE")
+// whyColumns keeps a line of the report on a wide terminal.
+const whyColumns = 48
+
+func (p *program) reportTable(out io.Writer, s charges.PeriodStatus, all rows) error {
+	t := p.newTable(out, "CUSTOMER", ">AMOUNT", "CURRENCY", "STATUS", ">ATTEMPT", "CHARGE", "CODE", "WHY")
 	if err := all(func(r charges.Row) error {
-		return t.row(printable(r.CustomerID), amount(r), printable(r.Currency), r.Status, r.Attempt, r.ChargeID, r.FailureCode)
+		return t.row(printable(r.CustomerID), formatted(r), printable(r.Currency), status(r.Status), r.Attempt,
+			printable0(r.ChargeID), printable0(r.FailureCode), why(r))
 	}); err != nil {
 		return err
 	}
 	if err := t.flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "\n%s: %s; %s, %d in doubt, %d unclaimed\n", s.Period, state(s), tallyWords(s.Tally), s.Tally.InDoubt, s.Tally.Unclaimed)
-	totals := newTable(out, "CURRENCY", ">EXPECTED", ">CAP", ">CLAIMED", ">SUCCEEDED")
-	for _, c := range s.Totals {
-		if err := totals.row(c.Currency, c.Expected, c.Cap, c.Claimed, c.Succeeded); err != nil {
+	fmt.Fprintf(out, "\n%s: %s; %s, %s in doubt, %s unclaimed\n", s.Period, state(s), tallyWords(s.Tally), count(s.Tally.InDoubt), count(s.Tally.Unclaimed))
+	return p.totals(out, s.Totals)
+}
+
+// totals is what a period comes to, by currency.
+func (p *program) totals(out io.Writer, all []charges.Total) error {
+	t := p.newTable(out, "CURRENCY", ">EXPECTED", ">CAP", ">CLAIMED", ">SUCCEEDED")
+	for _, c := range all {
+		if err := t.row(c.Currency, money.Format(c.Expected, c.Currency), money.Format(c.Cap, c.Currency),
+			money.Format(c.Claimed, c.Currency), money.Format(c.Succeeded, c.Currency)); err != nil {
 			return err
 		}
 	}
-	return totals.flush()
+	return t.flush()
 }
 
-func amount(r charges.Row) string {
+func formatted(r charges.Row) string {
 	if r.Amount == nil {
 		return ""
 	}
-	return strconv.FormatInt(*r.Amount, 10)
+	return printable(money.Format(*r.Amount, r.Currency))
 }
 
-var csvHead = []string{"billing_period", "customer_id", "stripe_customer_id", "amount", "currency", "status", "attempt",
-	"charge_id", "failure_code", "failure_message", "claimed_at", "settled_at"}
-
-func reportCSV(out io.Writer, s charges.PeriodStatus, all rows) error {
-	w := csv.NewWriter(out)
-	if err := w.Write(csvHead); err != nil {
-		return err
+// why is what the bank says, or else what is wrong with the row.
+func why(r charges.Row) string {
+	message := r.FailureMessage
+	if reason := charges.RejectReason(r.FailureCode); message == "" && reason != r.FailureCode {
+		message = reason
 	}
-	if err := all(func(r charges.Row) error {
-		return w.Write([]string{s.Period, cell(r.CustomerID), cell(r.StripeCustomerID), amount(r), cell(r.Currency), r.Status,
-			strconv.Itoa(r.Attempt), r.ChargeID, cell(r.FailureCode), cell(r.FailureMessage), moment(r.ClaimedAt), moment(r.SettledAt)})
-	}); err != nil {
-		return err
-	}
-	w.Flush()
-	return w.Error()
+	return printable0(shorten(strings.Join(strings.Fields(message), " "), whyColumns))
 }
 
-// cell keeps a spreadsheet from taking a text for a formula.
-func cell(s string) string {
-	if s != "" && strings.ContainsRune("=+-@\t\r", rune(s[0])) {
-		return "'" + s
+// printable0 is printable, but of nothing it makes nothing.
+func printable0(s string) string {
+	if s == "" {
+		return ""
 	}
-	return s
-}
-
-// rowDoc is a due in JSON.
-type rowDoc struct {
-	CustomerID       string     `json:"customer_id"`
-	StripeCustomerID string     `json:"stripe_customer_id"`
-	Amount           *int64     `json:"amount"`
-	Currency         string     `json:"currency"`
-	Status           string     `json:"status"`
-	Attempt          int        `json:"attempt"`
-	ChargeID         string     `json:"charge_id,omitempty"`
-	FailureCode      string     `json:"failure_code,omitempty"`
-	FailureMessage   string     `json:"failure_message,omitempty"`
-	ClaimedAt        *time.Time `json:"claimed_at"`
-	SettledAt        *time.Time `json:"settled_at"`
-}
-
-// reportJSON writes the period's document with its charges, one a line, as they
-// are read.
-func reportJSON(out io.Writer, s charges.PeriodStatus, all rows) error {
-	head, err := json.Marshal(newStatusDoc(s))
-	if err != nil {
-		return err
-	}
-	if _, err := fmt.Fprintf(out, "%s,\"charges\":[", head[:len(head)-1]); err != nil {
-		return err
-	}
-	separator := "\n"
-	if err := all(func(r charges.Row) error {
-		doc := rowDoc{CustomerID: r.CustomerID, StripeCustomerID: r.StripeCustomerID, Amount: r.Amount, Currency: r.Currency,
-			Status: r.Status, Attempt: r.Attempt, ChargeID: r.ChargeID, FailureCode: r.FailureCode, FailureMessage: r.FailureMessage,
-			ClaimedAt: utc(r.ClaimedAt), SettledAt: utc(r.SettledAt)}
-		line, err := json.Marshal(doc)
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(out, "%s%s", separator, line)
-		separator = ",\n"
-		return err
-	}); err != nil {
-		return err
-	}
-	_, err = fmt.Fprint(out, "\n]}\n")
-	return err
-}
-
-func utc(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	t = t.UTC()
-	return &t
+	return printable(s)
 }

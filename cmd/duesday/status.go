@@ -34,7 +34,7 @@ that no run has opened is marked as missing: duesday run --period bills it.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	f.addClock(flags)
-	flags.StringVar(&output, "output", "table", "`format`: table or json")
+	addOutput(cmd, &output)
 	return cmd
 }
 
@@ -56,11 +56,11 @@ func (p *program) status(ctx context.Context, now charges.Period, output string)
 		}
 		return writeJSON(p.out, docs)
 	}
-	table := newTable(p.out, "PERIOD", "STATE", ">DUES", ">SUCCEEDED", ">DECLINED", ">REJECTED", ">PROCESSING", ">IN DOUBT", ">UNCLAIMED", "OPENED", "SETTLED")
+	table := p.newTable(p.out, "PERIOD", "STATE", ">DUES", ">SUCCEEDED", ">DECLINED", ">REJECTED", ">PROCESSING", ">IN DOUBT", ">UNCLAIMED", "OPENED", "SETTLED")
 	for _, s := range all {
 		t := s.Tally
-		if err := table.row(s.Period, state(s), t.Dues(), t.Succeeded, t.Declined, t.Rejected, t.Processing, t.InDoubt,
-			t.Unclaimed, moment(s.OpenedAt), moment(s.SettledAt)); err != nil {
+		if err := table.row(s.Period, status(state(s)), t.Dues(), t.Succeeded, some(t.Declined, yellow), some(t.Rejected, red), t.Processing,
+			some(t.InDoubt, violet), t.Unclaimed, moment(s.OpenedAt), moment(s.SettledAt)); err != nil {
 			return err
 		}
 	}

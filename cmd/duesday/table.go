@@ -8,41 +8,57 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/rivo/uniseg"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+	"golang.org/x/text/unicode/bidi"
 )
 
 // table writes aligned columns. It aligns a block of rows at a time, so that
 // memory does not grow with a long table; later blocks never get narrower.
 type table struct {
 	out    io.Writer
+	screen screen
 	heads  []string
 	right  []bool
 	widths []int
-	block  [][]string
+	block  [][]any
 	headed bool
 	rows   int
 }
 
 const tableBlock = 1000
 
+// screen is what stands behind an output.
+type screen struct {
+	terminal bool
+	colours  bool
+}
+
 // newTable starts a table. A heading that begins with > is aligned right.
-func newTable(out io.Writer, heads ...string) *table {
-	t := &table{out: out, widths: make([]int, len(heads))}
+func (p *program) newTable(out io.Writer, heads ...string) *table {
+	t := &table{out: out, screen: p.screen(), widths: make([]int, len(heads))}
 	for i, h := range heads {
 		t.heads = append(t.heads, strings.TrimPrefix(h, ">"))
 		t.right = append(t.right, strings.HasPrefix(h, ">"))
-		t.widths[i] = utf8.RuneCountInString(t.heads[i])
+		t.widths[i] = width(t.heads[i])
 	}
 	return t
 }
 
+// screen is what out is. See no-color.org.
+func (p *program) screen() screen {
+	none, term := p.lookup("NO_COLOR"), p.lookup("TERM")
+	return screen{terminal: p.screened, colours: p.screened && none == "" && term != "dumb"}
+}
+
 func (t *table) row(cells ...any) error {
-	row := make([]string, len(cells))
 	for i, c := range cells {
-		row[i] = fmt.Sprint(c)
-		t.widths[i] = max(t.widths[i], utf8.RuneCountInString(row[i]))
+		t.widths[i] = max(t.widths[i], width(text(c)))
 	}
 	t.rows++
-	t.block = append(t.block, row)
+	t.block = append(t.block, cells)
 	if len(t.block) < tableBlock {
 		return nil
 	}
@@ -53,7 +69,11 @@ func (t *table) row(cells ...any) error {
 func (t *table) flush() error {
 	if !t.headed && len(t.block) > 0 {
 		t.headed = true
-		if err := t.line(t.heads); err != nil {
+		heads := make([]any, len(t.heads))
+		for i, h := range t.heads {
+			heads[i] = h
+		}
+		if err := t.line(heads); err != nil {
 			return err
 		}
 	}
@@ -66,28 +86,136 @@ func (t *table) flush() error {
 	return nil
 }
 
-func (t *table) line(cells []string) error {
+func (t *table) line(cells []any) error {
 	var b strings.Builder
+	owed := 0 // spaces that the line would end with if nothing followed
 	for i, cell := range cells {
 		if i > 0 {
-			b.WriteString("  ")
+			owed += 2
 		}
-		pad := strings.Repeat(" ", t.widths[i]-utf8.RuneCountInString(cell))
+		said := text(cell)
+		pad := t.widths[i] - width(said)
 		if t.right[i] {
-			b.WriteString(pad + cell)
-		} else {
-			b.WriteString(cell + pad)
+			owed, pad = owed+pad, 0
+		}
+		if said != "" {
+			b.WriteString(strings.Repeat(" ", owed))
+			b.WriteString(t.screen.show(cell, said))
+			owed = 0
+		}
+		owed += pad
+	}
+	_, err := fmt.Fprintln(t.out, b.String())
+	return err
+}
+
+// show is a cell as the screen takes it.
+func (s screen) show(cell any, said string) string {
+	if s.terminal && rightToLeft(said) {
+		// First strong isolate: else the text would take the columns beside it
+		// along, on a terminal that knows directions.
+		said = "\u2068" + said + "\u2069"
+	}
+	if c, ok := cell.(coloured); ok && s.colours && c.colour != "" {
+		return "\x1b[" + c.colour + "m" + said + "\x1b[0m"
+	}
+	return said
+}
+
+func rightToLeft(s string) bool {
+	for _, r := range s {
+		if r < 0x590 {
+			continue
+		}
+		p, _ := bidi.LookupRune(r)
+		if c := p.Class(); c == bidi.R || c == bidi.AL || c == bidi.AN {
+			return true
 		}
 	}
-	_, err := fmt.Fprintln(t.out, strings.TrimRight(b.String(), " "))
-	return err
+	return false
+}
+
+// coloured is a cell that a terminal shows in a colour. The word alone says it
+// all.
+type coloured struct{ text, colour string }
+
+func (c coloured) String() string { return c.text }
+
+const (
+	red    = "31"
+	green  = "32"
+	yellow = "33"
+	violet = "35"
+)
+
+// status colours what a person looks for.
+func status(s string) coloured {
+	return coloured{s, map[string]string{
+		"missing": red, "rejected": red, "declined": yellow, "open": yellow, "claimed": violet, "settled": green,
+	}[s]}
+}
+
+// some colours a count that should be none.
+func some(n int, colour string) coloured {
+	if n == 0 {
+		colour = ""
+	}
+	return coloured{count(n), colour}
+}
+
+// text is what a cell says. Numbers have their thousands apart.
+func text(cell any) string {
+	switch cell := cell.(type) {
+	case string:
+		return cell
+	case int:
+		return count(cell)
+	}
+	return fmt.Sprint(cell)
+}
+
+// count writes 1000000 as 1,000,000.
+func count(n int) string {
+	if n > -1000 && n < 1000 {
+		return strconv.Itoa(n)
+	}
+	return message.NewPrinter(language.English).Sprintf("%d", n)
+}
+
+// width is how many columns of a terminal a text takes.
+func width(s string) int {
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return uniseg.StringWidth(s)
+		}
+	}
+	return len(s)
+}
+
+// shorten cuts a text to columns, between what a reader takes for characters.
+func shorten(s string, columns int) string {
+	if width(s) <= columns {
+		return s
+	}
+	var (
+		b    strings.Builder
+		left = columns - 1
+	)
+	for g := uniseg.NewGraphemes(s); g.Next(); {
+		if left -= g.Width(); left < 0 {
+			break
+		}
+		b.WriteString(g.Str())
+	}
+	return strings.TrimRight(b.String(), " ") + "…"
 }
 
 // printable shows a text that came from outside so that it cannot move the
 // cursor or start a line: as it is if it is harmless, else quoted.
 func printable(s string) string {
 	for _, r := range s {
-		if !unicode.IsPrint(r) || r == utf8.RuneError {
+		// Joiners only say how letters connect.
+		if joiner := r == '\u200c' || r == '\u200d'; !unicode.IsPrint(r) && !joiner || r == utf8.RuneError {
 			return strconv.Quote(s)
 		}
 	}

@@ -13,13 +13,9 @@ import (
 // digits are shown. Of a currency that is unknown it writes the integer and the
 // code, as it is: that may be any text.
 func Format(amount int64, code string) string {
-	upper := strings.ToUpper(code)
-	if len(upper) != 3 || !currency.IsValid(upper) {
-		return strconv.FormatInt(amount, 10) + " " + code
-	}
 	digits := Digits(code)
-	parsed, err := currency.NewAmount(decimal(amount, digits), upper)
-	if err != nil {
+	parsed, err := currency.NewAmount(decimal(amount, digits), strings.ToUpper(code))
+	if err != nil || !known(code) {
 		return strconv.FormatInt(amount, 10) + " " + code
 	}
 	f := currency.NewFormatter(currency.NewLocale("en"))
@@ -33,6 +29,17 @@ func Format(amount int64, code string) string {
 func Both(amount int64, code string) string {
 	return strconv.FormatInt(amount, 10) + " (" + Format(amount, code) + ")"
 }
+
+// Decimal writes an amount as a plain number of the currency: 49500.00. Of a
+// currency that is unknown it writes nothing.
+func Decimal(amount int64, code string) string {
+	if !known(code) {
+		return ""
+	}
+	return decimal(amount, Digits(code))
+}
+
+func known(code string) bool { return len(code) == 3 && currency.IsValid(strings.ToUpper(code)) }
 
 // Digits is how many digits of an amount stand behind the decimal point. That
 // is Stripe's rule, which differs from ISO 4217: isk and ugx have no smaller
