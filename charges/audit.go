@@ -187,7 +187,7 @@ func (g *Gateway) listTaken(ctx context.Context, method Method, since time.Time,
 			after = page[len(page)-1].id
 		}
 		// A charge that an intent made is counted as the intent.
-		page = slices.DeleteFunc(page, func(o listed) bool { return !o.taken || o.part })
+		page = slices.DeleteFunc(page, func(o listed) bool { return !o.taken || o.intent != "" })
 		if err := each(page); err != nil {
 			return err
 		}

@@ -62,9 +62,34 @@ type listed struct {
 	metadata map[string]string
 	// taken: the money is; pending: it may be later.
 	taken, pending bool
-	// part of an intent, which is what counts.
-	part  bool
-	judge func(*Slot, *wire) Outcome
+	// intent is the one that made this charge, and that counts then; empty: none.
+	intent  string
+	created time.Time
+	judge   func(*Slot, *wire) Outcome
+}
+
+func listedIntent(pi *stripe.PaymentIntent) listed {
+	return listed{
+		id: pi.ID, amount: pi.Amount, currency: string(pi.Currency), metadata: pi.Metadata,
+		taken:   pi.Status == stripe.PaymentIntentStatusSucceeded,
+		pending: pi.Status == stripe.PaymentIntentStatusProcessing,
+		created: time.Unix(pi.Created, 0),
+		judge:   func(s *Slot, w *wire) Outcome { return judgeIntent(pi, s, w) },
+	}
+}
+
+func listedCharge(ch *stripe.Charge) listed {
+	l := listed{
+		id: ch.ID, amount: ch.Amount, currency: string(ch.Currency), metadata: ch.Metadata,
+		taken:   ch.Status == stripe.ChargeStatusSucceeded,
+		pending: ch.Status == stripe.ChargeStatusPending,
+		created: time.Unix(ch.Created, 0),
+		judge:   func(s *Slot, w *wire) Outcome { return judgeCharge(ch, s, w) },
+	}
+	if ch.PaymentIntent != nil {
+		l.intent = ch.PaymentIntent.ID
+	}
+	return l
 }
 
 // outcome is what the object means for the slot. ours is false if it is about
@@ -93,12 +118,7 @@ func (g *Gateway) listPage(ctx context.Context, method Method, customer string, 
 			ListParams: params, Customer: optional(customer), CreatedRange: created})
 		intents, more, err := whole(it, it.PaymentIntentList().Data)
 		for _, pi := range intents {
-			page = append(page, listed{
-				id: pi.ID, amount: pi.Amount, currency: string(pi.Currency), metadata: pi.Metadata,
-				taken:   pi.Status == stripe.PaymentIntentStatusSucceeded,
-				pending: pi.Status == stripe.PaymentIntentStatusProcessing,
-				judge:   func(s *Slot, w *wire) Outcome { return judgeIntent(pi, s, w) },
-			})
+			page = append(page, listedIntent(pi))
 		}
 		return page, more, err
 	}
@@ -106,13 +126,7 @@ func (g *Gateway) listPage(ctx context.Context, method Method, customer string, 
 		ListParams: params, Customer: optional(customer), CreatedRange: created})
 	charges, more, err := whole(it, it.ChargeList().Data)
 	for _, ch := range charges {
-		page = append(page, listed{
-			id: ch.ID, amount: ch.Amount, currency: string(ch.Currency), metadata: ch.Metadata,
-			taken:   ch.Status == stripe.ChargeStatusSucceeded,
-			pending: ch.Status == stripe.ChargeStatusPending,
-			part:    ch.PaymentIntent != nil,
-			judge:   func(s *Slot, w *wire) Outcome { return judgeCharge(ch, s, w) },
-		})
+		page = append(page, listedCharge(ch))
 	}
 	return page, more, err
 }
