@@ -10,9 +10,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/rivo/uniseg"
-	"golang.org/x/text/language"
-	"golang.org/x/text/message"
 	"golang.org/x/text/unicode/bidi"
+
+	"github.com/duesday/duesday/internal/money"
 )
 
 // table writes aligned columns. It aligns a block of rows at a time, so that
@@ -175,12 +175,7 @@ func text(cell any) string {
 }
 
 // count writes 1000000 as 1,000,000.
-func count(n int) string {
-	if n > -1000 && n < 1000 {
-		return strconv.Itoa(n)
-	}
-	return message.NewPrinter(language.English).Sprintf("%d", n)
-}
+func count(n int) string { return money.Count(n) }
 
 // width is how many columns of a terminal a text takes.
 func width(s string) int {

@@ -1,4 +1,5 @@
-// Package money writes amounts for people to read. Machines get the integers.
+// Package money writes amounts, and counts, for people to read. Machines get the
+// integers.
 package money
 
 import (
@@ -6,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/bojanz/currency"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
 )
 
 // Format writes an amount, in the smallest unit that Stripe counts the currency
@@ -37,6 +40,14 @@ func Decimal(amount int64, code string) string {
 		return ""
 	}
 	return decimal(amount, Digits(code))
+}
+
+// Count writes a number with its thousands apart: 1,000,000.
+func Count(n int) string {
+	if n > -1000 && n < 1000 {
+		return strconv.Itoa(n)
+	}
+	return message.NewPrinter(language.English).Sprintf("%d", n)
 }
 
 func known(code string) bool { return len(code) == 3 && currency.IsValid(strings.ToUpper(code)) }

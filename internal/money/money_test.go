@@ -71,6 +71,12 @@ func TestDecimal_isANumber(t *testing.T) {
 	require.Empty(t, money.Decimal(5120, "=usd"))
 }
 
+func TestCount(t *testing.T) {
+	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 1000000: "1,000,000", -1234: "-1,234"} {
+		require.Equal(t, want, money.Count(n))
+	}
+}
+
 // No digit is lost, added or rounded, and the point stands where Stripe's rule
 // puts it.
 func TestFormat_keepsEveryDigit(t *testing.T) {

@@ -6,14 +6,11 @@ import (
 	"time"
 	"unicode"
 
-	"golang.org/x/text/language"
-	"golang.org/x/text/message"
+	"github.com/duesday/duesday/internal/money"
 )
 
 // count writes 1000000 as 1,000,000.
-func count(n int) string {
-	return message.NewPrinter(language.English).Sprintf("%d", n)
-}
+func count(n int) string { return money.Count(n) }
 
 func plural(n int, one, many string) string {
 	if n == 1 {
