@@ -47,8 +47,8 @@ func New(cfg Config) *Metrics {
 }
 
 // Attach reads the state, and again when what it returns is called, which must
-// be before db is closed. In between a scrape reads at most once a minute, and
-// only what is small.
+// be before db is closed. In between a scrape reads at most every ten
+// seconds, and only what is small.
 func (m *Metrics) Attach(ctx context.Context, db charges.Querier) (detach func()) {
 	m.state.attach(ctx, db)
 	return func() { m.state.detach(ctx) }

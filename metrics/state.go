@@ -13,7 +13,7 @@ import (
 
 const (
 	// keepFor is how long a scrape is told what was read before.
-	keepFor = time.Minute
+	keepFor = 10 * time.Second
 	// scrapeRead bounds what a scrape waits for the database.
 	scrapeRead = 2 * time.Second
 	// edgeRead bounds what the begin and the end of a run do.

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
 )
 
@@ -29,7 +31,7 @@ type AdminHandler struct {
 const MinToken = 32
 
 // NewAdminHandler returns the admin API of the vault. Its errors never show the
-// token. metrics, if not nil, is asked for /metrics.
+// token.
 //
 //	POST   /keys                create a vault key; the secret is shown this once
 //	GET    /keys?period=        list
@@ -46,10 +48,11 @@ func NewAdminHandler(vault *Vault, token string, proxy *Proxy, log *zap.Logger) 
 	h := &AdminHandler{mux: http.NewServeMux(), vault: vault, token: sha256.Sum256([]byte(token)), log: log}
 	h.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	h.mux.HandleFunc("GET /readyz", h.ready)
-	h.mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-		proxy.counts.write(w)
-	})
+	registry := prometheus.NewRegistry()
+	if err := registry.Register(proxy); err != nil {
+		return nil, fmt.Errorf("register the proxy's metrics: %w", err)
+	}
+	h.mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	h.handle("POST /keys", h.create)
 	h.handle("GET /keys", h.list)
 	h.handle("GET /keys/{id}", func(r *http.Request) (any, error) { return h.vault.Show(r.Context(), r.PathValue("id")) })

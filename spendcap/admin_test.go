@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/duesday/duesday/internal/promtest"
 )
 
 func TestAdmin_ensuringAKeyTwiceBringsNoNewMoney(t *testing.T) {
@@ -194,11 +196,14 @@ func TestAdmin_probesAndMetrics(t *testing.T) {
 	require.Contains(t, metrics, `duesday_proxy_requests_total{endpoint="POST /v1/charges",status="200"} 1`)
 	require.Contains(t, metrics, `duesday_proxy_requests_total{endpoint="POST /v1/charges",status="402"} 1`)
 	require.Contains(t, metrics, `duesday_proxy_sends_total{outcome="spent"} 1`)
+	said, err := promtest.Promtool(t, metrics, "check", "metrics")
+	require.NoError(t, err)
+	require.Empty(t, said)
 
 	b.exec(t, `ALTER TABLE duesday.vault_keys RENAME TO gone`)
 	require.Equal(t, 200, b.get(t, "/healthz").status, "restarting would not help")
 	require.Equal(t, 503, b.get(t, "/readyz").status)
-	_, err := b.admin.List(t.Context(), "")
+	_, err = b.admin.List(t.Context(), "")
 	require.ErrorContains(t, err, "503")
 	require.NotContains(t, err.Error(), "relation")
 	require.False(t, errors.Is(err, io.EOF))

@@ -72,7 +72,7 @@ func NewProxy(cfg ProxyConfig) (*Proxy, error) {
 	}
 	p := &Proxy{
 		vault: cfg.Vault, key: cfg.APIKey, base: base, timeout: cfg.Timeout, log: cfg.Log,
-		transport: newTransport(),
+		transport: newTransport(), counts: newCounts(),
 	}
 	p.stopped, p.stop = context.WithCancel(context.Background())
 	p.relay = p.newRelay()

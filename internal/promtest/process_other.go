@@ -1,0 +1,7 @@
+//go:build !linux
+
+package promtest
+
+import "syscall"
+
+func dieWithUs() *syscall.SysProcAttr { return nil }
