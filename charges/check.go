@@ -1,6 +1,9 @@
 package charges
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // MaxAmount is the largest amount that Stripe takes in most currencies, in the
 // currency's smallest unit.
@@ -61,7 +64,8 @@ func RejectReason(code string) string {
 // space, quote, colon or backslash. Stripe's ids keep to that, and so do those
 // that a team gave its customers at Stripe. A colon would make a key ambiguous.
 func plainID(column string) string {
-	return `(` + column + `) COLLATE "C" ~ '^[!#-&(-9;-[\]-_a-~]{1,254}$'`
+	// Not one expression with {1,254}: that costs fifty times as much.
+	return fmt.Sprintf(`(length(%[1]s) BETWEEN 1 AND 254 AND (%[1]s) COLLATE "C" !~ '[^!#-&(-9;-[\]-_a-~]')`, column)
 }
 
 // rejectSQL decides about a due, the same way for plan, opening and reopening:

@@ -70,17 +70,16 @@ var claimSQL = `
 	), cursor AS (
 		UPDATE duesday.periods SET claim_cursor = (SELECT max(customer_id) FROM page)
 		WHERE billing_period = $1 AND EXISTS (SELECT FROM page)
-	), facts AS (
-		SELECT (SELECT held FROM fence) AS held,
-			(SELECT count(*) FROM page) AS dues,
-			(SELECT max(customer_id) FROM page) AS last,
-			(SELECT count(*) FROM slot WHERE status = 'rejected') AS rejected
 	)
-	SELECT facts.*, slot.customer_id, coalesce(page.stripe_customer_id, slot.customer_id),
+	SELECT (SELECT held FROM fence), (SELECT count(*) FROM page), (SELECT max(customer_id) FROM page),
+		(SELECT count(*) FROM slot WHERE status = 'rejected'),
+		NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+	UNION ALL
+	SELECT NULL, NULL, NULL, NULL, slot.customer_id, coalesce(page.stripe_customer_id, slot.customer_id),
 		coalesce(page.payment_method, ''), slot.amount, slot.currency,
 		page.description, page.stripe_method, slot.idempotency_key, slot.claimed_at
-	FROM facts
-	LEFT JOIN (slot JOIN page USING (customer_id)) ON slot.status = 'claimed'`
+	FROM slot JOIN page USING (customer_id)
+	WHERE slot.status = 'claimed'`
 
 // Claim gives the next dues after the cursor a slot, at most limit of them, and
 // returns those to be sent. It runs on the lock's connection. When Page.Dues is
@@ -111,45 +110,48 @@ func (l *Ledger) claim(ctx context.Context, conn *pgx.Conn, from ClaimCursor, li
 	if from.Valid {
 		after = &from.After
 	}
-	readAt := l.now()
-	rows, err := conn.Query(ctx, mutated(claimSQL), l.Period.String(), after, limit, l.lockID(), l.Namespace)
-	if err != nil {
-		return Page{}, fmt.Errorf("claim a page: %w", err)
-	}
 	var (
-		page = Page{Next: from}
-		held bool
-		last *string
-		row  struct {
+		readAt = l.now()
+		page   = Page{Next: from}
+		held   bool
+		row    struct {
+			held                                    *bool
+			dues, rejected                          *int
+			last                                    *string
 			customer, stripeCustomer, paymentMethod *string
 			amount                                  *int64
 			currency, description, method, key      *string
 			claimedAt                               *time.Time
 		}
 	)
-	_, err = pgx.ForEachRow(rows, []any{&held, &page.Dues, &last, &page.Rejected,
-		&row.customer, &row.stripeCustomer, &row.paymentMethod, &row.amount, &row.currency,
-		&row.description, &row.method, &row.key, &row.claimedAt,
-	}, func() error {
-		if row.customer == nil {
+	read := func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&row.held, &row.dues, &row.last, &row.rejected,
+			&row.customer, &row.stripeCustomer, &row.paymentMethod, &row.amount, &row.currency,
+			&row.description, &row.method, &row.key, &row.claimedAt,
+		}, func() error {
+			if row.customer == nil { // the row about the page
+				held, page.Dues, page.Rejected = *row.held, *row.dues, *row.rejected
+				if row.last != nil {
+					page.Next = ClaimCursor{*row.last, true}
+				}
+				return nil
+			}
+			page.Slots = append(page.Slots, Slot{
+				Period: l.Period, CustomerID: *row.customer, StripeCustomerID: *row.stripeCustomer,
+				PaymentMethod: *row.paymentMethod, Amount: *row.amount, Currency: *row.currency,
+				Description: *row.description, Method: Method(*row.method),
+				Attempt: 1, Key: *row.key, ClaimedAt: *row.claimedAt, ReadAt: readAt,
+			})
 			return nil
-		}
-		page.Slots = append(page.Slots, Slot{
-			Period: l.Period, CustomerID: *row.customer, StripeCustomerID: *row.stripeCustomer,
-			PaymentMethod: *row.paymentMethod, Amount: *row.amount, Currency: *row.currency,
-			Description: *row.description, Method: Method(*row.method),
-			Attempt: 1, Key: *row.key, ClaimedAt: *row.claimedAt, ReadAt: readAt,
 		})
-		return nil
-	})
+		return err
+	}
+	err := queryPlanned(ctx, conn, inIndexOrder, read, mutated(claimSQL), l.Period.String(), after, limit, l.lockID(), l.Namespace)
 	if err != nil {
 		return Page{}, fmt.Errorf("claim a page: %w", err)
 	}
 	if !held {
 		return Page{}, fmt.Errorf("claim a page: %w", ErrFenced)
-	}
-	if last != nil {
-		page.Next = ClaimCursor{*last, true}
 	}
 	return page, nil
 }

@@ -83,20 +83,49 @@ func (l *Ledger) checkHeld(ctx context.Context, db Querier) error {
 	return nil
 }
 
-// DurableCommits makes the session's commits wait for the disk even where the
-// server or the role was set not to: a claim that is lost after its charge was
-// sent would be sent again.
-func DurableCommits(ctx context.Context, conn *pgx.Conn) error {
-	const set = `
-		SELECT set_config('synchronous_commit', 'on', false)
-		WHERE current_setting('synchronous_commit') = 'off'`
-	_, err := conn.Exec(ctx, set)
+// byIndex leaves the planner of the same transaction no other way through the
+// big tables than by their indexes, in their order. By itself it takes a table
+// that has just grown from empty for a small one, or a new month for a few rows
+// as there were none when it was analysed, and then goes through all of it for
+// each page: a minute's work becomes hours'.
+const byIndex = `
+	SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)`
+
+// inIndexOrder is byIndex for statements that need no sort and no nested loop:
+// a planner that takes a page for one row would join it row by row.
+const inIndexOrder = byIndex + `, set_config('enable_sort', 'off', true), set_config('enable_nestloop', 'off', true)`
+
+// queryPlanned runs sql after settings, in a transaction of their own and in
+// one round trip, and has read go through its rows.
+func queryPlanned(ctx context.Context, db Querier, settings string, read func(pgx.Rows) error, sql string, args ...any) error {
+	var batch pgx.Batch
+	batch.Queue(settings)
+	batch.Queue(sql, args...)
+	results := db.SendBatch(ctx, &batch)
+	_, err := results.Exec()
+	if err == nil {
+		rows, _ := results.Query() // its error is in rows, too
+		err = read(rows)
+	}
+	// It ends the transaction: only now is it known to have taken place.
+	if closeErr := results.Close(); err == nil {
+		err = closeErr
+	}
 	return err
 }
 
-// OpenPool returns a pool for what needs no lock: settling, and reading. Its
-// plans are made anew each time, since tables that grow from empty within
-// minutes make a kept plan a trap.
+// DurableCommits makes the session's commits wait for the disk even where the
+// server or the role was set not to: a claim that is lost after its
+// charge was sent would be sent again.
+func DurableCommits(ctx context.Context, conn *pgx.Conn) error {
+	const durable = `
+		SELECT set_config('synchronous_commit', 'on', false)
+		WHERE current_setting('synchronous_commit') = 'off'`
+	_, err := conn.Exec(ctx, durable)
+	return err
+}
+
+// OpenPool returns a pool for what needs no lock: settling, and reading.
 func OpenPool(ctx context.Context, url string, maxConns int32) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {

@@ -19,7 +19,7 @@ const slotColumns = `slot.customer_id, coalesce(due.stripe_customer_id, slot.cus
 	CASE WHEN slot.attempt > 1 THEN coalesce((
 		SELECT prior.charge_id FROM duesday.attempts AS prior
 		WHERE prior.customer_id = slot.customer_id AND prior.billing_period = slot.billing_period
-			AND prior.attempt < slot.attempt AND prior.charge_id LIKE 'pi\_%'
+			AND prior.attempt < slot.attempt AND prior.status <> 'succeeded' AND prior.charge_id LIKE 'pi\_%'
 		ORDER BY prior.id DESC LIMIT 1), '') ELSE '' END,
 	CASE WHEN slot.attempt > 1 THEN ARRAY(
 		SELECT DISTINCT prior.idempotency_key FROM duesday.attempts AS prior
@@ -46,30 +46,35 @@ func (l *Ledger) collectSlots(rows pgx.Rows, readAt time.Time) ([]Slot, error) {
 }
 
 // InDoubt reads a page of claimed slots, those after the given customer id in
-// its order. It runs under the lock, where nobody else is sending them.
+// its order. It is called under the lock, where nobody else is sending them, but
+// not on its connection: it goes through the period until the page is full.
 func (l *Ledger) InDoubt(ctx context.Context, db Querier, after string, limit int) ([]Slot, error) {
 	return l.openSlots(ctx, db, Claimed, after, limit)
 }
 
-// Processing is InDoubt for slots that Stripe has not decided yet.
+// Processing is InDoubt for slots that Stripe has not decided yet, by index.
 func (l *Ledger) Processing(ctx context.Context, db Querier, after string, limit int) ([]Slot, error) {
 	return l.openSlots(ctx, db, Processing, after, limit)
 }
 
 func (l *Ledger) openSlots(ctx context.Context, db Querier, status Status, after string, limit int) ([]Slot, error) {
-	const read = `
+	column := "status"
+	if status == Processing {
+		column = "follow_up" // by index
+	}
+	read := `
 		SELECT ` + slotColumns + `
 		FROM duesday.charges AS slot
 		JOIN duesday.dues AS due USING (billing_period, customer_id)
-		WHERE slot.billing_period = $1 AND slot.status = $2 AND slot.customer_id > $3
+		WHERE slot.billing_period = $1 AND slot.` + column + ` = $2 AND slot.customer_id > $3
 		ORDER BY slot.customer_id
 		LIMIT $4`
 	readAt := l.now()
-	rows, err := db.Query(ctx, mutated(read), l.Period.String(), string(status), after, limit)
-	if err != nil {
-		return nil, fmt.Errorf("read the %s slots: %w", status, err)
-	}
-	slots, err := l.collectSlots(rows, readAt)
+	var slots []Slot
+	err := queryPlanned(ctx, db, byIndex, func(rows pgx.Rows) (err error) {
+		slots, err = l.collectSlots(rows, readAt)
+		return err
+	}, mutated(read), l.Period.String(), string(status), after, limit)
 	if err != nil {
 		return nil, fmt.Errorf("read the %s slots: %w", status, err)
 	}
@@ -89,7 +94,7 @@ const MaxAttempts = 8
 
 // dueAgain is true of a declined slot that a new attempt is due for. $1 is the
 // period, $2 the schedule in seconds.
-const dueAgain = `slot.billing_period = $1 AND slot.status = 'declined' AND NOT slot.needs_customer
+const dueAgain = `slot.billing_period = $1 AND slot.follow_up = 'declined' AND NOT slot.needs_customer
 	AND slot.attempt <= cardinality($2::float8[])
 	AND slot.settled_at + make_interval(secs => ($2::float8[])[slot.attempt]) <= clock_timestamp()`
 
@@ -190,18 +195,20 @@ type OpenCount struct {
 	ResendAt time.Time
 }
 
-// CountOpen counts the period's slots in doubt and processing, by index.
+// CountOpen counts the period's slots in doubt and processing. It goes through
+// the slots of a period that is not settled.
 func (l *Ledger) CountOpen(ctx context.Context, db Querier) (OpenCount, error) {
 	const count = `
-		SELECT count(*) FILTER (WHERE status = 'claimed'), count(*) FILTER (WHERE status = 'processing'),
-			max(key_window_at) FILTER (WHERE status = 'claimed')
+		SELECT count(*), max(key_window_at), (
+			SELECT count(*) FROM duesday.charges WHERE billing_period = $1 AND follow_up = 'processing')
 		FROM duesday.charges
-		WHERE billing_period = $1 AND status IN ('claimed', 'processing')`
+		WHERE billing_period = $1 AND status = 'claimed'
+			AND (SELECT settled_at IS NULL FROM duesday.periods WHERE billing_period = $1)`
 	var (
 		c      OpenCount
 		window *time.Time
 	)
-	if err := db.QueryRow(ctx, count, l.Period.String()).Scan(&c.InDoubt, &c.Processing, &window); err != nil {
+	if err := db.QueryRow(ctx, count, l.Period.String()).Scan(&c.InDoubt, &window, &c.Processing); err != nil {
 		return OpenCount{}, fmt.Errorf("count the open slots: %w", err)
 	}
 	if window != nil {

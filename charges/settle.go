@@ -1,8 +1,10 @@
 package charges
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -16,20 +18,11 @@ import (
 //
 // A crash before it leaves slots in doubt; the resend is answered by Stripe
 // from its memory of the key.
+//
+// Parameters: the results' columns, in the order of their keys, one a key; $8
+// is statusRank.
 const settleSQL = `
-	WITH result AS (
-		SELECT DISTINCT ON (idempotency_key) *
-		FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::boolean[])
-			AS result (idempotency_key, status, charge_id, failure_code, failure_message, request_id, needs_customer)
-		ORDER BY idempotency_key, array_position($8::text[], status) DESC NULLS LAST
-	), locked AS MATERIALIZED (
-		-- In one order everywhere, so that two batches at once do not deadlock;
-		-- an UPDATE takes its locks in whatever order its plan has.
-		SELECT slot.idempotency_key
-		FROM duesday.charges AS slot JOIN result USING (idempotency_key)
-		ORDER BY slot.idempotency_key
-		FOR UPDATE OF slot
-	), settled AS (
+	WITH settled AS (
 		UPDATE duesday.charges AS slot SET
 			status = result.status,
 			charge_id = coalesce(nullif(result.charge_id, ''), slot.charge_id),
@@ -37,32 +30,40 @@ const settleSQL = `
 			failure_message = nullif(result.failure_message, ''),
 			needs_customer = result.needs_customer,
 			settled_at = CASE WHEN result.status = 'processing' THEN NULL ELSE clock_timestamp() END
-		FROM result JOIN locked USING (idempotency_key)
-		WHERE slot.idempotency_key = result.idempotency_key
+		FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::boolean[])
+			AS result (idempotency_key, status, charge_id, failure_code, failure_message, request_id, needs_customer)
+		WHERE slot.idempotency_key = result.idempotency_key COLLATE "C"
 			AND array_position($8::text[], result.status) > array_position($8::text[], slot.status)
-		RETURNING slot.*, result.request_id
-	), attempt AS (
-		INSERT INTO duesday.attempts (customer_id, billing_period, attempt, idempotency_key,
-			amount, currency, status, charge_id, failure_code, failure_message, request_id)
-		SELECT customer_id, billing_period, attempt, idempotency_key,
-			amount, currency, status, charge_id, failure_code, failure_message, nullif(request_id, '')
-		FROM settled
-		RETURNING id
+		RETURNING slot.customer_id, slot.billing_period, slot.attempt, slot.idempotency_key, slot.amount, slot.currency,
+			slot.status, slot.charge_id, slot.failure_code, slot.failure_message, result.request_id
 	)
-	SELECT (SELECT count(*) FROM attempt),
-		ARRAY(SELECT charge_id FROM result WHERE status = 'succeeded'
-			AND NOT EXISTS (SELECT FROM locked WHERE locked.idempotency_key = result.idempotency_key))`
+	INSERT INTO duesday.attempts (customer_id, billing_period, attempt, idempotency_key,
+		amount, currency, status, charge_id, failure_code, failure_message, request_id)
+	SELECT customer_id, billing_period, attempt, idempotency_key,
+		amount, currency, status, charge_id, failure_code, failure_message, nullif(request_id, '')
+	FROM settled`
+
+// oneByOne makes settleSQL look its slots up in the order of the results, so
+// that two batches at once lock them in the same order and do not deadlock.
+const oneByOne = byIndex + `, set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
 
 // statusRank orders the statuses: a result replaces only one before it.
 var statusRank = []string{
 	string(Claimed), string(Processing), string(Rejected), string(Declined), string(Succeeded),
 }
 
+func rank(s Status) int { return slices.Index(statusRank, string(s)) }
+
 // Settle records results. It needs no lock, since under a key there is only one
 // result, and may be repeated. It returns how many changed their slot, and the
 // charges that succeeded under a key which is no slot's any more: that money was
 // taken beside the ledger, and a person must look at it.
 func Settle(ctx context.Context, db Querier, results []Settlement) (changed int, stray []string, err error) {
+	results = slices.SortedStableFunc(slices.Values(results), func(a, b Settlement) int {
+		return cmp.Or(strings.Compare(a.Key, b.Key), rank(b.Status)-rank(a.Status))
+	})
+	results = slices.CompactFunc(results, func(a, b Settlement) bool { return a.Key == b.Key })
+
 	n := len(results)
 	keys, statuses, ids := make([]string, n), make([]string, n), make([]string, n)
 	codes, messages, requests := make([]string, n), make([]string, n), make([]string, n)
@@ -72,11 +73,33 @@ func Settle(ctx context.Context, db Querier, results []Settlement) (changed int,
 		codes[i], messages[i], requests[i] = plainText(r.FailureCode), plainText(r.FailureMessage), plainText(r.RequestID)
 		needCustomer[i] = r.NeedsCustomer
 	}
-	err = db.QueryRow(ctx, mutated(settleSQL), keys, statuses, ids, codes, messages, requests, needCustomer, statusRank).Scan(&changed, &stray)
+	err = queryPlanned(ctx, db, oneByOne, func(rows pgx.Rows) error {
+		rows.Close()
+		changed = int(rows.CommandTag().RowsAffected())
+		return rows.Err()
+	}, mutated(settleSQL), keys, statuses, ids, codes, messages, requests, needCustomer, statusRank)
+	if err == nil && changed < n {
+		stray, err = strayCharges(ctx, db, keys, statuses, ids)
+	}
 	if err != nil {
 		return 0, nil, fmt.Errorf("settle %d slots: %w", n, err)
 	}
 	return changed, stray, nil
+}
+
+// strayCharges are those of the results that took money under a key that is no
+// slot's.
+func strayCharges(ctx context.Context, db Querier, keys, statuses, ids []string) (stray []string, err error) {
+	const find = `
+		SELECT charge_id
+		FROM unnest($1::text[], $2::text[], $3::text[]) AS result (idempotency_key, status, charge_id)
+		WHERE status = 'succeeded' AND NOT EXISTS (
+			SELECT FROM duesday.charges AS slot WHERE slot.idempotency_key = result.idempotency_key COLLATE "C")`
+	err = queryPlanned(ctx, db, oneByOne, func(rows pgx.Rows) (err error) {
+		stray, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	}, find, keys, statuses, ids)
+	return stray, err
 }
 
 // plainText makes Stripe's words storable: valid UTF-8, no NUL, not endless.
@@ -110,7 +133,8 @@ func (l *Ledger) RefreshWindow(ctx context.Context, conn *pgx.Conn, slot *Slot) 
 }
 
 // SettlePeriod marks the period settled if every due has a slot and none is
-// claimed, and reports whether it is. It runs on the lock's connection.
+// claimed, and reports whether it is. It runs on the lock's connection, and goes
+// through the period's slots, which takes seconds where there are ten million.
 func (l *Ledger) SettlePeriod(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	settle := `
 		UPDATE duesday.periods AS p SET settled_at = coalesce(settled_at, clock_timestamp())

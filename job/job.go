@@ -307,7 +307,7 @@ func (r *run) findCustomers(ctx context.Context) (err error) {
 func (r *run) conclude(ctx context.Context, w *work) error {
 	stopped := w.stopped()
 	if stopped == nil {
-		err := r.Lead.Do(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		err := r.Lead.DoLong(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
 			r.summary.Settled, err = r.Ledger.SettlePeriod(ctx, conn)
 			return err
 		})

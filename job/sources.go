@@ -17,8 +17,10 @@ func (r *run) inDoubt(ctx context.Context, emit func(charges.Slot)) error {
 	if mutant.Is("skip-recovery") {
 		return nil
 	}
-	return r.pages(ctx, func(ctx context.Context, conn *pgx.Conn, after string) ([]charges.Slot, error) {
-		page, err := r.Ledger.InDoubt(ctx, conn, after, r.PageSize)
+	// Beside the lock's connection: there are millions of slots to look at, and
+	// the heart must beat.
+	return r.pages(ctx, func(ctx context.Context, after string) ([]charges.Slot, error) {
+		page, err := r.Ledger.InDoubt(ctx, r.Pool, after, r.PageSize)
 		if after == "" && len(page) > 0 {
 			r.Log.Info("recovering slots in doubt")
 		}
@@ -29,8 +31,8 @@ func (r *run) inDoubt(ctx context.Context, emit func(charges.Slot)) error {
 
 // processing hands out the slots that Stripe had not decided.
 func (r *run) processing(ctx context.Context, emit func(charges.Slot)) error {
-	return r.pages(ctx, func(ctx context.Context, conn *pgx.Conn, after string) ([]charges.Slot, error) {
-		return r.Ledger.Processing(ctx, conn, after, r.PageSize)
+	return r.pages(ctx, func(ctx context.Context, after string) ([]charges.Slot, error) {
+		return r.Ledger.Processing(ctx, r.Pool, after, r.PageSize)
 	}, emit)
 }
 
@@ -68,14 +70,10 @@ func (r *run) declined(ctx context.Context, emit func(charges.Slot)) error {
 
 // pages hands out what read returns, page after page in the order of customer
 // ids, until a page is not full.
-func (r *run) pages(ctx context.Context, read func(context.Context, *pgx.Conn, string) ([]charges.Slot, error), emit func(charges.Slot)) error {
+func (r *run) pages(ctx context.Context, read func(context.Context, string) ([]charges.Slot, error), emit func(charges.Slot)) error {
 	after := ""
 	for ctx.Err() == nil {
-		var page []charges.Slot
-		err := r.Lead.Do(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
-			page, err = read(ctx, conn, after)
-			return err
-		})
+		page, err := read(ctx, after)
 		if err != nil {
 			return err
 		}
