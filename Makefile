@@ -3,7 +3,7 @@
 GO ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
-.PHONY: help demo test lint build clean bench-proxy torture mutants image e2e e2e-smoke bench
+.PHONY: help demo test lint build clean bench-proxy torture mutants image e2e e2e-smoke bench profile
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,3 +55,7 @@ mutants: ## Make one mistake after another and print which test notices it (abou
 bench: ## Measure speed beside what else there is: all figures, or BENCH=bare,claims; BENCH_CUSTOMERS=n for a small size
 	@hack/setup
 	@BENCH=$(BENCH) BENCH_CUSTOMERS=$(BENCH_CUSTOMERS) $(GO) run ./internal/bench
+
+profile: ## Keep a CPU profile of a run without Stripe latency in dist/profile, and print its top and Postgres' dearest statements
+	@hack/setup
+	@$(GO) run ./internal/bench -profile dist/profile

@@ -32,5 +32,8 @@ func main() {
 		env:      os.LookupEnv,
 		terminal: term.IsTerminal(int(os.Stderr.Fd())),
 	}
-	os.Exit(p.run(ctx, os.Args[1:]))
+	end := p.instrument()
+	code := p.run(ctx, os.Args[1:])
+	end()
+	os.Exit(code)
 }

@@ -175,7 +175,11 @@ func environment(url string, b *bank) []string {
 
 // run starts Duesday as fast as it goes, unless flags say otherwise.
 func (s *stage) run(ctx context.Context, url string, b *bank, flags ...string) (*child, error) {
-	args := []string{"run", "--leader-elect=false", "--period=" + period, "--allow-future", "--log-format=json",
+	return s.runAs(ctx, s.duesday, environment(url, b), append([]string{"--leader-elect=false"}, flags...)...)
+}
+
+func (s *stage) runAs(ctx context.Context, exe string, env []string, flags ...string) (*child, error) {
+	args := []string{"run", "--period=" + period, "--allow-future", "--log-format=json",
 		"--rate=1000000", "--workers=" + strconv.Itoa(workers)}
-	return start(ctx, s.duesday, environment(url, b), append(args, flags...)...)
+	return start(ctx, exe, env, append(args, flags...)...)
 }

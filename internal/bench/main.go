@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/duesday/duesday/internal/bench/measure"
+	"github.com/duesday/duesday/internal/pgtest"
 )
 
 // options are the sizes.
@@ -31,6 +32,7 @@ type options struct {
 	rounds    int
 	customers int
 	million   int
+	profile   string
 }
 
 // figure is one thing to measure.
@@ -47,7 +49,10 @@ var figures = []figure{
 	{"paced", "how well --rate is kept, by the bank's clock", 2 * time.Minute, paced},
 	{"latency", "charges a second when Stripe takes 50 ms, beside the write-ups' loop", 2 * time.Minute, latency},
 	{"river", "a month beside the same as jobs of riverqueue/river, also after kill -9", 4 * time.Minute, river},
-	{"claims", "claims a second beside one INSERT … SELECT of the same rows", 4 * time.Minute, claims},
+	{"claims", "claims a second beside one INSERT … SELECT of the same rows", 3 * time.Minute, claims},
+	{"opening", "dues opened a second beside one INSERT … SELECT, and the leader's heart", 2 * time.Minute, opening},
+	{"month", "memory of a month of a million beside one of 10,000, and its rerun", 6 * time.Minute, month},
+	{"takeover", "how long nobody bills when the leader is killed or told to stop", time.Minute, takeover},
 }
 
 func main() {
@@ -61,6 +66,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds of the quick figures")
 	flag.IntVar(&o.customers, "customers", 40_000, "customers of the quick figures")
 	flag.IntVar(&o.million, "million", 1_000_000, "customers of the figures that are about a million")
+	flag.StringVar(&o.profile, "profile", "", "keep a CPU profile of a run without Stripe latency in this `folder`, and measure nothing else")
 	flag.Usage = usage
 	flag.Parse()
 	if small := os.Getenv("BENCH_CUSTOMERS"); small != "" {
@@ -71,7 +77,11 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	exit(bench(ctx, o))
+	do := bench
+	if o.profile != "" {
+		do = profile
+	}
+	exit(do(ctx, o))
 }
 
 func usage() {
@@ -128,6 +138,18 @@ func bench(ctx context.Context, o options) (err error) {
 		return errors.New("a promise was broken; see above")
 	}
 	return nil
+}
+
+func profile(ctx context.Context, o options) (err error) {
+	s, err := setUp(ctx, o, pgtest.Set("shared_preload_libraries", "pg_stat_statements"))
+	if err != nil && ctx.Err() == nil { // a Postgres without its contrib modules
+		s, err = setUp(ctx, o)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.tearDown()) }()
+	return s.keepProfile(ctx, o.profile)
 }
 
 func choose(only string) ([]figure, error) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -48,7 +49,7 @@ var settings = []pgtest.Option{
 const settingsNote = "Postgres syncs each commit to disk (fsync, full_page_writes and synchronous_commit are on); " +
 	"shared_buffers = 1GB, and room for the write-ahead log, so that no checkpoint falls into a round"
 
-func setUp(ctx context.Context, o options) (_ *stage, err error) {
+func setUp(ctx context.Context, o options, more ...pgtest.Option) (_ *stage, err error) {
 	s := &stage{options: o, templates: map[string]bool{}}
 	defer func() {
 		if err != nil {
@@ -68,7 +69,7 @@ func setUp(ctx context.Context, o options) (_ *stage, err error) {
 	if s.stripesim, err = s.build(ctx, ".", "stripesim", "./internal/stripesim/cmd/stripesim"); err != nil {
 		return nil, err
 	}
-	if s.server, err = pgtest.StartServer(ctx, settings...); err != nil {
+	if s.server, err = pgtest.StartServer(ctx, slices.Concat(settings, more)...); err != nil {
 		return nil, err
 	}
 	s.admin, err = pgx.Connect(ctx, s.server.URL("postgres"))

@@ -68,13 +68,22 @@ type Server struct {
 // Start returns a server that listens on loopback until the test ends.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	s, end, err := Listen()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newServer("http://" + listener.Addr().String())
-	t.Cleanup(s.serve(listener))
+	t.Cleanup(end)
 	return s
+}
+
+// Listen returns a server that listens on loopback, and what ends it.
+func Listen() (*Server, func(), error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, err
+	}
+	s := newServer("http://" + listener.Addr().String())
+	return s, s.serve(listener), nil
 }
 
 // InMemory returns a server that only Config's clients can reach, and what ends

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/duesday/duesday/internal/bench/measure"
+)
+
+// opening is what freezing, totalling and guarding a month of dues costs beside
+// one bare INSERT … SELECT of them, and whether a candidate could see all the
+// while that the leader lives.
+func opening(ctx context.Context, s *stage) (r measure.Report, err error) {
+	n := s.million
+	bareURL, err := s.database(ctx, n)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, s.drop(ctx, bareURL)) }()
+	bare, err := pgx.Connect(ctx, bareURL)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, bare.Close(ctx)) }()
+	if _, err := bare.Exec(ctx, `CREATE TABLE bare_dues (LIKE duesday.dues INCLUDING ALL)`); err != nil {
+		return r, err
+	}
+	var ours, theirs, silence []float64
+	err = turns(min(s.rounds, 3), func() error {
+		took, silent, err := s.open(ctx, n)
+		if err != nil {
+			return err
+		}
+		ours, silence = append(ours, float64(n)/took.Seconds()), append(silence, silent.Seconds())
+		s.say("opening     %6.0f dues/s, %s without a sign of life at most", float64(n)/took.Seconds(), silent.Round(time.Millisecond))
+		return nil
+	}, func() error {
+		began := time.Now()
+		if _, err := bare.Exec(ctx, `
+			INSERT INTO bare_dues (billing_period, customer_id, stripe_customer_id, payment_method,
+				amount, currency, description, stripe_method)
+			SELECT '`+period+`', id, stripe_customer_id, payment_method, amount, currency, 'Billing period `+period+`', 'charges'
+			FROM duesday.customers WHERE active`); err != nil {
+			return err
+		}
+		rate := float64(n) / time.Since(began).Seconds()
+		theirs = append(theirs, rate)
+		s.say("bare INSERT %6.0f dues/s", rate)
+		_, err := bare.Exec(ctx, `TRUNCATE bare_dues`)
+		return err
+	})
+	r.Show(
+		measure.Figure{Name: "opening ÷ one INSERT … SELECT of the dues", Values: measure.Ratios(ours, theirs), Target: measure.AtLeast(0.7)},
+		measure.Figure{Name: "opening: longest without heartbeat or statement at work", Unit: "s", Values: silence, Target: measure.Never(2)},
+		measure.Figure{Name: "opening", Unit: "dues/s", Values: ours},
+		measure.Figure{Name: "INSERT … SELECT", Unit: "dues/s", Values: theirs},
+	)
+	r.Note("opening: %d dues, the real binary, from its log; it also totals, guards and caps them. The INSERT … SELECT fills a table LIKE duesday.dues INCLUDING ALL, which leaves out the foreign key to periods. A sign of life is a beat in runs, or the leader's backend active in pg_stat_activity, seen by another session every 50 ms; 2 s is --retry-period", n)
+	return r, err
+}
+
+// open has Duesday open a month, and stops it then.
+func (s *stage) open(ctx context.Context, customers int) (took, silent time.Duration, err error) {
+	url, err := s.database(ctx, customers)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer func() { err = errors.Join(err, s.drop(ctx, url)) }()
+	b, err := s.bank(ctx, 0)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer b.close()
+	c, err := s.run(ctx, url, b, "--rate=1", "--workers=1")
+	if err != nil {
+		return 0, 0, err
+	}
+	defer c.terminate()
+	led, err := c.awaitEvent("advisory lock acquired")
+	if err != nil {
+		return 0, 0, err
+	}
+	silent, err = watchHeart(ctx, url, func() bool {
+		_, opened := c.event("period opened")
+		return opened
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	opened, err := c.awaitEvent("period opened")
+	return opened.Sub(led), silent, err
+}
+
+// watchHeart looks at the leader as a candidate does, until done, and returns
+// the longest span in which it saw no life.
+func watchHeart(ctx context.Context, url string, done func() bool) (silent time.Duration, err error) {
+	const look = `
+		SELECT run.beats, coalesce(backend.state = 'active', false)
+		FROM duesday.runs AS run LEFT JOIN pg_stat_activity AS backend ON backend.pid = run.backend_pid
+		ORDER BY run.id DESC LIMIT 1`
+	err = onDatabase(ctx, url, func(conn *pgx.Conn) error {
+		last, alive := int64(-1), time.Now()
+		for tick := time.NewTicker(50 * time.Millisecond); !done(); <-tick.C {
+			var (
+				beats  int64
+				active bool
+			)
+			if err := conn.QueryRow(ctx, look).Scan(&beats, &active); err != nil {
+				return err
+			}
+			now := time.Now()
+			silent = max(silent, now.Sub(alive))
+			if active || beats != last {
+				last, alive = beats, now
+			}
+		}
+		return nil
+	})
+	return silent, err
+}
