@@ -20,9 +20,10 @@ type Config struct {
 	// Zone and Offset say which month is the current one, as they do for the run.
 	Zone   *time.Location
 	Offset int
-	Live   *job.Live // the run's progress
-	Log    *zap.Logger
-	Now    func() time.Time
+	// Progress is asked where the run stands, once a scrape and a push.
+	Progress func() job.Progress
+	Log      *zap.Logger
+	Now      func() time.Time
 }
 
 // Metrics are one process's. All methods may be called from any goroutine.

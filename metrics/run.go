@@ -75,7 +75,7 @@ func (r *run) Collect(ch chan<- prometheus.Metric) {
 		local := r.began.In(r.cfg.Zone)
 		gauge(r.descs.dayEnd, unix(time.Date(local.Year(), local.Month(), local.Day()+1, 0, 0, 0, 0, r.cfg.Zone)))
 	}
-	p := r.cfg.Live.Snapshot()
+	p := r.cfg.Progress()
 	if p.StartedAt.IsZero() {
 		return // it has not got to work, or there was none
 	}

@@ -96,7 +96,7 @@ func (p *program) watched(ctx context.Context, command string, f metricsFlags, c
 		}
 		w.log = p.logger(l.format, l.debug)
 		w.metrics = metrics.New(metrics.Config{
-			Command: command, Version: version, Zone: zone, Offset: clock.offset, Live: w.live, Log: w.log, Now: p.clock,
+			Command: command, Version: version, Zone: zone, Offset: clock.offset, Progress: w.live.Snapshot, Log: w.log, Now: p.clock,
 		})
 		if namespace := p.lookup("POD_NAMESPACE"); namespace != "" {
 			w.group = map[string]string{"namespace": namespace}
