@@ -28,6 +28,7 @@ type program struct {
 	terminal bool             // err is one
 	screened bool             // out is a terminal
 	quiet    bool             // warnings and errors only
+	bar      *bar             // what err is, if it is a terminal
 	now      func() time.Time // nil: the clock
 
 	// inCluster finds the cluster that the process runs in; nil: leader.InCluster.
@@ -43,6 +44,10 @@ func (p *program) clock() time.Time {
 
 // run runs the command that args name and returns the exit code.
 func (p *program) run(ctx context.Context, args []string) int {
+	if p.terminal {
+		p.bar = &bar{out: p.err}
+		p.err = p.bar
+	}
 	root := p.command()
 	root.SetArgs(args)
 	root.SetOut(p.out)

@@ -151,9 +151,15 @@ func (p *program) billPeriod(ctx context.Context, f runFlags, w *watch, end *end
 		return err
 	}
 	defer release(ctx, lead, log)
+	every := progressEvery
+	shown, hide := p.progress(f.logFlags, w.live)
+	defer hide()
+	if shown {
+		every = 0
+	}
 	end.summary, err = job.Run(ctx, job.Config{
 		Ledger: ledger, Customers: f.customers, Opening: opening, Reopen: f.reopen, RaiseCaps: f.raiseCaps, Dunning: dunning,
-		Workers: f.workers, PageSize: f.pageSize(), Drain: drain, ProgressEvery: progressEvery, Rate: f.rate,
+		Workers: f.workers, PageSize: f.pageSize(), Drain: drain, ProgressEvery: every, Rate: f.rate,
 		Vault: vault, Sender: charges.NewSender(gateway, w.pacer(f.rate)),
 		Pool: pool, Lead: lead, Log: log, Live: w.live,
 	})
