@@ -8,15 +8,13 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-
-	"github.com/duesday/duesday/internal/fence"
 )
 
 // ErrCap is returned by Claim if the next due does not fit under the spend cap.
 var ErrCap = errors.New("the spend cap is reached")
 
 // ClaimCursor is how far claiming has come: every due up to and with After has
-// a slot. Valid false: none has.
+// a slot, or every one of a shard's. Valid false: none has.
 type ClaimCursor struct {
 	After string
 	Valid bool
@@ -38,14 +36,29 @@ type Page struct {
 // Parameters: $1 period, $2 cursor (null: the start), $3 page size, $4 lock id,
 // $5 key namespace. The session plans it anew each time (force_custom_plan), so
 // the null test costs nothing and no plan outlives the size that it was made for.
-var claimSQL = `
+//
+// The claims of sister shards meet at the totals, for as long as a page takes.
+func (l *Ledger) claimSQL() string {
+	totals, cursor := ``, `
+		UPDATE duesday.periods SET claim_cursor = (SELECT max(customer_id) FROM page)
+		WHERE billing_period = $1 AND EXISTS (SELECT FROM page)`
+	if l.Shard.Split() {
+		// In one order, or two pages of two currencies would deadlock.
+		totals = ` JOIN (
+			SELECT currency FROM duesday.totals WHERE billing_period = $1 ORDER BY currency FOR UPDATE) AS locked USING (currency)`
+		cursor = fmt.Sprintf(`
+		INSERT INTO duesday.shard_cursors AS c (billing_period, shards, shard, claim_cursor)
+		SELECT $1::text, %d, %d, max(customer_id) FROM page HAVING count(*) > 0
+		ON CONFLICT (billing_period, shards, shard) DO UPDATE SET claim_cursor = excluded.claim_cursor`, l.Shard.Of, l.Shard.Index)
+	}
+	return `
 	WITH fence AS MATERIALIZED (
-		SELECT ` + fence.Held("$4") + ` AS held
+		SELECT ` + l.held("$4") + ` AS held
 	), page AS MATERIALIZED (
 		SELECT due.*
 		FROM duesday.dues AS due
 		WHERE (SELECT held FROM fence)
-			AND due.billing_period = $1 AND ($2::text IS NULL OR due.customer_id > $2)
+			AND due.billing_period = $1 AND ($2::text IS NULL OR due.customer_id > $2)` + l.mine("due.customer_id") + `
 		ORDER BY due.customer_id
 		LIMIT $3
 	), slot AS (
@@ -60,16 +73,14 @@ var claimSQL = `
 		RETURNING slot.*
 	), total AS (
 		UPDATE duesday.totals AS t SET claimed_total = t.claimed_total + claimed.amount
-		FROM (SELECT currency, sum(amount) AS amount FROM slot WHERE status = 'claimed' GROUP BY currency) AS claimed
+		FROM (SELECT currency, sum(amount) AS amount FROM slot WHERE status = 'claimed' GROUP BY currency) AS claimed` + totals + `
 		WHERE t.billing_period = $1 AND t.currency = claimed.currency
 	), attempt AS (
 		INSERT INTO duesday.attempts (customer_id, billing_period, attempt, idempotency_key,
 			amount, currency, status, failure_code)
 		SELECT customer_id, billing_period, attempt, idempotency_key, amount, currency, status, failure_code
 		FROM slot WHERE status = 'rejected'
-	), cursor AS (
-		UPDATE duesday.periods SET claim_cursor = (SELECT max(customer_id) FROM page)
-		WHERE billing_period = $1 AND EXISTS (SELECT FROM page)
+	), cursor AS (` + cursor + `
 	)
 	SELECT (SELECT held FROM fence), (SELECT count(*) FROM page), (SELECT max(customer_id) FROM page),
 		(SELECT count(*) FROM slot WHERE status = 'rejected'),
@@ -80,6 +91,7 @@ var claimSQL = `
 		page.description, page.stripe_method, slot.idempotency_key, slot.claimed_at
 	FROM slot JOIN page USING (customer_id)
 	WHERE slot.status = 'claimed'`
+}
 
 // Claim gives the next dues after the cursor a slot, at most limit of them, and
 // returns those to be sent. It runs on the lock's connection. When Page.Dues is
@@ -106,10 +118,6 @@ func (l *Ledger) Claim(ctx context.Context, conn *pgx.Conn, from ClaimCursor, li
 }
 
 func (l *Ledger) claim(ctx context.Context, conn *pgx.Conn, from ClaimCursor, limit int) (Page, error) {
-	var after *string
-	if from.Valid {
-		after = &from.After
-	}
 	var (
 		readAt = l.now()
 		page   = Page{Next: from}
@@ -146,7 +154,7 @@ func (l *Ledger) claim(ctx context.Context, conn *pgx.Conn, from ClaimCursor, li
 		})
 		return err
 	}
-	err := queryPlanned(ctx, conn, inIndexOrder, read, mutated(claimSQL), l.Period.String(), after, limit, l.lockID(), l.Namespace)
+	err := queryPlanned(ctx, conn, inIndexOrder, read, mutated(l.claimSQL()), l.Period.String(), from.parameter(), limit, l.lockID(), l.Namespace)
 	if err != nil {
 		return Page{}, fmt.Errorf("claim a page: %w", err)
 	}
@@ -156,12 +164,19 @@ func (l *Ledger) claim(ctx context.Context, conn *pgx.Conn, from ClaimCursor, li
 	return page, nil
 }
 
-// Cursor reads how far claiming has come.
+// Cursor reads how far claiming has come, for the ledger's shard.
 func (l *Ledger) Cursor(ctx context.Context, db Querier) (ClaimCursor, error) {
-	const read = `
-		SELECT claim_cursor FROM duesday.periods WHERE billing_period = $1`
+	read, args := `
+		SELECT claim_cursor FROM duesday.periods WHERE billing_period = $1`, []any{l.Period.String()}
+	if l.Shard.Split() {
+		read, args = `
+		SELECT greatest(claim_cursor, (
+			SELECT claim_cursor FROM duesday.shard_cursors
+			WHERE billing_period = $1 AND shards = $2 AND shard = $3))
+		FROM duesday.periods WHERE billing_period = $1`, append(args, l.Shard.Of, l.Shard.Index)
+	}
 	var after *string
-	if err := db.QueryRow(ctx, read, l.Period.String()).Scan(&after); err != nil {
+	if err := db.QueryRow(ctx, read, args...).Scan(&after); err != nil {
 		return ClaimCursor{}, fmt.Errorf("read the claim cursor: %w", err)
 	}
 	if after == nil {

@@ -4,8 +4,9 @@ import "github.com/cenkalti/backoff/v5"
 
 // What tests must see of the inside, and nobody else.
 var (
-	ClaimSQL    = claimSQL
+	ClaimSQL    = (&Ledger{}).claimSQL()
 	KeySQL      = keySQL
+	ShardSQL    = shardSQL
 	CheckStripe = checkStripe
 	Currencies  = currencies
 	EndpointOf  = endpointOf

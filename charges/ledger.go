@@ -23,6 +23,10 @@ var ErrFenced = errors.New("this database session does not hold the period's loc
 type Ledger struct {
 	Period    Period
 	Namespace string
+	// Shard limits a run to a part of the customers; zero: all of them. Its
+	// methods then want a connection that holds ShardLockID, and the period's
+	// lock in shared mode.
+	Shard Shard
 	// Now is the clock by which a slot's reading is told; nil: time.Now. All
 	// ages in the ledger are the database's.
 	Now func() time.Time
@@ -70,11 +74,26 @@ func (l *Ledger) State(ctx context.Context, db Querier) (PeriodState, error) {
 	return s, nil
 }
 
-func (l *Ledger) lockID() int64 { return LockID(l.Namespace, l.Period.String()) }
+// lockID is the id of the lock that the run holds alone.
+func (l *Ledger) lockID() int64 {
+	if l.Shard.Split() {
+		return l.ShardLockID()
+	}
+	return LockID(l.Namespace, l.Period.String())
+}
+
+// held is the condition that the backend holds what the run must hold; the
+// parameter is lockID.
+func (l *Ledger) held(parameter string) string {
+	if l.Shard.Split() {
+		return fence.Held(parameter) + ` AND ` + fence.HeldShared(fmt.Sprintf("(%d)", LockID(l.Namespace, l.Period.String())))
+	}
+	return fence.Held(parameter)
+}
 
 func (l *Ledger) checkHeld(ctx context.Context, db Querier) error {
 	var held bool
-	if err := db.QueryRow(ctx, `SELECT `+fence.Held("$1"), l.lockID()).Scan(&held); err != nil {
+	if err := db.QueryRow(ctx, `SELECT `+l.held("$1"), l.lockID()).Scan(&held); err != nil {
 		return fmt.Errorf("check the period's lock: %w", err)
 	}
 	if !held {
@@ -125,7 +144,9 @@ func DurableCommits(ctx context.Context, conn *pgx.Conn) error {
 	return err
 }
 
-// OpenPool returns a pool for what needs no lock: settling, and reading.
+// OpenPool returns a pool for what needs no lock: settling, and reading. Its
+// plans are made anew each time, since tables that grow from empty within
+// minutes make a kept plan a trap.
 func OpenPool(ctx context.Context, url string, maxConns int32) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {

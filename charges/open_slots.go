@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/duesday/duesday/internal/fence"
 )
 
 // slotColumns are what a Slot is read from, out of the slot and its due.
@@ -66,7 +64,7 @@ func (l *Ledger) openSlots(ctx context.Context, db Querier, status Status, after
 		SELECT ` + slotColumns + `
 		FROM duesday.charges AS slot
 		JOIN duesday.dues AS due USING (billing_period, customer_id)
-		WHERE slot.billing_period = $1 AND slot.` + column + ` = $2 AND slot.customer_id > $3
+		WHERE slot.billing_period = $1 AND slot.` + column + ` = $2 AND slot.customer_id > $3` + l.mine("slot.customer_id") + `
 		ORDER BY slot.customer_id
 		LIMIT $4`
 	readAt := l.now()
@@ -105,7 +103,7 @@ const dueAgain = `slot.billing_period = $1 AND slot.follow_up = 'declined' AND N
 func (l *Ledger) DueAgain(ctx context.Context, db Querier, d Dunning, after string, limit int) ([]string, error) {
 	due := `
 		SELECT slot.customer_id FROM duesday.charges AS slot
-		WHERE ` + dueAgain + ` AND slot.customer_id > $3 AND slot.customer_id IN ` + d.Customers.activeIDs() + `
+		WHERE ` + dueAgain + ` AND slot.customer_id > $3` + l.mine("slot.customer_id") + ` AND slot.customer_id IN ` + d.Customers.activeIDs() + `
 		ORDER BY slot.customer_id
 		LIMIT $4`
 	rows, err := db.Query(ctx, due, l.Period.String(), d.seconds(), after, limit)
@@ -135,7 +133,7 @@ func (l *Ledger) RetryDeclined(ctx context.Context, conn *pgx.Conn, d Dunning, c
 				idempotency_key = ` + keySQL("slot.customer_id", "slot.billing_period", "$5::text", "(slot.attempt + 1)") + `,
 				claimed_at = clock_timestamp(), key_window_at = clock_timestamp(),
 				charge_id = NULL, failure_code = NULL, failure_message = NULL, settled_at = NULL
-			WHERE ` + fence.Held("$4") + ` AND ` + dueAgain + ` AND slot.customer_id = ANY($3)
+			WHERE ` + l.held("$4") + ` AND ` + dueAgain + ` AND slot.customer_id = ANY($3)
 			RETURNING slot.*
 		), unsettled AS (
 			UPDATE duesday.periods SET settled_at = NULL

@@ -3,13 +3,12 @@ package charges
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/duesday/duesday/internal/fence"
 )
 
 // settleSQL records a batch of results, each at the slot that still has the
@@ -119,7 +118,7 @@ func plainText(s string) string {
 func (l *Ledger) RefreshWindow(ctx context.Context, conn *pgx.Conn, slot *Slot) error {
 	refresh := `
 		UPDATE duesday.charges SET key_window_at = clock_timestamp()
-		WHERE idempotency_key = $1 AND status = 'claimed' AND ` + fence.Held("$2")
+		WHERE idempotency_key = $1 AND status = 'claimed' AND ` + l.held("$2")
 	readAt := l.now()
 	tag, err := conn.Exec(ctx, mutated(refresh), slot.Key, l.lockID())
 	if err != nil {
@@ -135,10 +134,17 @@ func (l *Ledger) RefreshWindow(ctx context.Context, conn *pgx.Conn, slot *Slot) 
 // SettlePeriod marks the period settled if every due has a slot and none is
 // claimed, and reports whether it is. It runs on the lock's connection, and goes
 // through the period's slots, which takes seconds where there are ten million.
-func (l *Ledger) SettlePeriod(ctx context.Context, conn *pgx.Conn) (bool, error) {
+//
+// Of shards it is for the last: what a sister has not settled, or claims anew
+// meanwhile, keeps the period open.
+func (l *Ledger) SettlePeriod(ctx context.Context, conn *pgx.Conn) (settled bool, err error) {
+	if err := l.GatherCursors(ctx, conn); err != nil {
+		return false, err
+	}
 	settle := `
 		UPDATE duesday.periods AS p SET settled_at = coalesce(settled_at, clock_timestamp())
-		WHERE billing_period = $1 AND ` + fence.Held("$2") + `
+		WHERE billing_period = $1 AND ` + l.held("$2") + `
+			AND xmin = $3
 			AND (p.claim_cursor IS NOT NULL OR NOT EXISTS (
 				SELECT FROM duesday.dues WHERE billing_period = $1))
 			AND NOT EXISTS (
@@ -147,9 +153,24 @@ func (l *Ledger) SettlePeriod(ctx context.Context, conn *pgx.Conn) (bool, error)
 			AND NOT EXISTS (
 				SELECT FROM duesday.charges AS slot
 				WHERE slot.billing_period = $1 AND slot.status = 'claimed')`
-	tag, err := conn.Exec(ctx, settle, l.Period.String(), l.lockID())
-	if err != nil {
-		return false, fmt.Errorf("settle period %s: %w", l.Period, err)
+	// A sister's new attempts change the row. If they do after its version was
+	// read, nothing is marked, and it is looked at again.
+	const version = `
+		SELECT xmin FROM duesday.periods WHERE billing_period = $1`
+	for read, last := uint32(0), uint32(0); ; last = read {
+		err := conn.QueryRow(ctx, version, l.Period.String()).Scan(&read)
+		if errors.Is(err, pgx.ErrNoRows) || err == nil && read == last {
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("settle period %s: %w", l.Period, err)
+		}
+		tag, err := conn.Exec(ctx, settle, l.Period.String(), l.lockID(), read)
+		if err != nil {
+			return false, fmt.Errorf("settle period %s: %w", l.Period, err)
+		}
+		if tag.RowsAffected() == 1 {
+			return true, nil
+		}
 	}
-	return tag.RowsAffected() == 1, nil
 }

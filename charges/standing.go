@@ -74,10 +74,11 @@ func (w *weight) opened() Standing {
 	return s
 }
 
-// Standing counts where the period stands. It goes through all its slots, and
+// Standing counts where the period stands, or the ledger's shard of it; what is
+// expected, and the cap, are always the period's. It goes through all its slots, and
 // through those dues alone that have none yet.
 func (l *Ledger) Standing(ctx context.Context, db Querier) (Standing, error) {
-	const count = `
+	count := `
 		SELECT currency, '', 0, expected_total, cap FROM duesday.totals WHERE billing_period = $1
 		UNION ALL
 		SELECT coalesce(slot.currency, ''), slot.status, count(*), coalesce(sum(slot.amount) FILTER (
@@ -86,13 +87,13 @@ func (l *Ledger) Standing(ctx context.Context, db Querier) (Standing, error) {
 				WHERE due.billing_period = slot.billing_period AND due.customer_id = slot.customer_id
 					AND due.reject_code IS NOT NULL)), 0)::bigint, 0
 		FROM duesday.charges AS slot
-		WHERE slot.billing_period = $1
+		WHERE slot.billing_period = $1` + l.mine("slot.customer_id") + `
 		GROUP BY 1, 2
 		UNION ALL
 		SELECT coalesce(due.currency, ''), 'unclaimed', count(*), coalesce(sum(due.amount) FILTER (WHERE due.reject_code IS NULL), 0)::bigint, 0
 		FROM duesday.dues AS due
 		WHERE due.billing_period = $1
-			AND due.customer_id >= (SELECT coalesce(claim_cursor, '') FROM duesday.periods WHERE billing_period = $1)
+			AND due.customer_id >= (SELECT coalesce(claim_cursor, '') FROM duesday.periods WHERE billing_period = $1)` + l.mine("due.customer_id") + `
 			AND NOT EXISTS (
 				SELECT FROM duesday.charges AS slot
 				WHERE slot.customer_id = due.customer_id AND slot.billing_period = due.billing_period)

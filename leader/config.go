@@ -16,12 +16,19 @@ type Config struct {
 	// DatabaseURL must reach Postgres itself, or a pooler in session mode.
 	DatabaseURL string
 	LockID      int64
+	// Shard makes the process one of several that have the period between them.
+	// Nil: it has the period alone.
+	Shard *Shard
 
 	// Command, Period and Holder go into runs, and to whoever finds the lock
 	// taken. Holder names the process: a pod's name, or host and pid.
 	Command, Period, Holder string
 	// WaitFor is the command of a holder that does not do this one's work: as
-	// long as it lives it is waited for, and never is a *HeldError. Empty: none.
+	// long as it lives it is waited for, and never is a *HeldError. Neither is a
+	// shard then, which does a part of it only. Empty: none is waited for.
+	//
+	// A shard waits for every holder: it has no replica that would do its work
+	// if the holder failed later.
 	WaitFor string
 
 	// LeaseDuration is how long a holder may be silent before it is ended.
@@ -43,6 +50,18 @@ type Config struct {
 	Now func() time.Time // nil: time.Now
 }
 
+// A Shard is one of Of processes that share a period. It holds Config.LockID in
+// shared mode, which keeps out whoever wants the period alone, and LockID.
+type Shard struct {
+	Index, Of int
+	LockID    int64 // of this shard: held exclusively
+	// SistersID is the lock that all shards of Of hold in shared mode. Whoever
+	// shares Config.LockID without it splits the period otherwise, and excludes.
+	SistersID int64
+}
+
+func (s Shard) String() string { return fmt.Sprintf("%d of %d", s.Index, s.Of) }
+
 // Validate returns an error with exit code 2 that names every wrong field.
 func (c Config) Validate() error {
 	var errs []error
@@ -53,6 +72,7 @@ func (c Config) Validate() error {
 	}
 	must(c.DatabaseURL != "", "no database URL")
 	must(c.Command != "" && c.Period != "" && c.Holder != "", "command, period and holder must be named")
+	must(c.Shard == nil || c.Shard.Of > 1 && 0 <= c.Shard.Index && c.Shard.Index < c.Shard.Of, "shard %v: want one of two or more, counted from 0", c.Shard)
 	must(c.LeaseDuration >= time.Second, "lease duration %s: want at least 1s", c.LeaseDuration)
 	must(c.RenewDeadline < c.LeaseDuration, "renew deadline %s: want less than the lease duration %s", c.RenewDeadline, c.LeaseDuration)
 	must(c.RetryPeriod < c.RenewDeadline, "retry period %s: want less than the renew deadline %s", c.RetryPeriod, c.RenewDeadline)

@@ -112,13 +112,13 @@ func (w *witness) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, 
 		w.lease.lose(fmt.Errorf("taken by %q", holder))
 		return nil, nil, errElectionOver
 	case !w.leading && w.rival.provesLife(holder, raw) && holder != "" && holder != w.Identity():
-		if task(holder) == task(w.Identity()) {
+		if task(holder) == task(w.Identity()) && !w.lease.cfg.Wait {
 			w.end(&LeaseHeldError{Holder: holder, Lease: w.Describe()})
 			return nil, nil, errElectionOver
 		}
 		if w.waitsFor != holder {
 			w.waitsFor = holder
-			w.lease.cfg.Log.Info("the lease is held for another task, waiting for its end", zap.String("leader", holder))
+			w.lease.cfg.Log.Info("the lease is held, waiting for its holder's end", zap.String("leader", holder))
 		}
 	}
 	return record, raw, nil

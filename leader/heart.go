@@ -7,15 +7,13 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-
-	"github.com/duesday/duesday/internal/fence"
 )
 
 // The beat proves two things at once: to this process that its backend still
 // holds the lock, to others that this process lives.
-var beatSQL = `
+const beatSQL = `
 	UPDATE duesday.runs SET beats = beats + 1, beat_at = clock_timestamp()
-	WHERE id = $1 AND ` + fence.Held("$2")
+	WHERE id = $1 AND `
 
 // heart beats every RetryPeriod until the lock's context ends. It is the
 // Lock's one goroutine, and Release waits for it.
@@ -49,7 +47,8 @@ func (l *Lock) beat() {
 	// The moment of sending counts, not that of the answer: an answer may wait
 	// in the socket of a frozen process for as long as it is frozen.
 	sent := l.cfg.Now()
-	tag, err := l.conn.Exec(context.Background(), beatSQL, l.run, l.cfg.LockID)
+	held, args := l.cfg.held()
+	tag, err := l.conn.Exec(context.Background(), beatSQL+held, append([]any{l.run}, args...)...)
 	switch {
 	case err == nil && tag.RowsAffected() == 1:
 		l.confirmed.Store(&sent)

@@ -49,6 +49,8 @@ type LeaseConfig struct {
 	// identity. One Lease serves all periods: who finds it held for another
 	// task has not lost, and waits for its turn.
 	Task string
+	// Wait makes a candidate wait for its own task's end too: it never loses.
+	Wait bool
 
 	LeaseDuration time.Duration // rounded up to seconds, for the record has no less
 	RenewDeadline time.Duration

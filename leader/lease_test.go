@@ -73,7 +73,14 @@ func TestAcquireLease_waitsForTheEndOfAnotherTask(t *testing.T) {
 		_, err = AcquireLease(t.Context(), same)
 		require.ErrorAs(t, err, &held)
 		require.Equal(t, "b@monthly-billing:2026-09", held.Holder)
-		require.NoError(t, second.Release(context.Background()))
+
+		same.Wait = true
+		began = time.Now()
+		time.AfterFunc(time.Hour, func() { _ = second.Release(context.Background()) })
+		third, err := AcquireLease(t.Context(), same)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, time.Since(began), time.Hour)
+		require.NoError(t, third.Release(context.Background()))
 	})
 }
 

@@ -21,7 +21,7 @@ var ErrLost = errors.New("advisory lock lost")
 
 var errReleased = errors.New("advisory lock released")
 
-// A Lock is the period's advisory lock, held. Its methods may be called from
+// A Lock is the period's advisory lock, held: alone, or as a shard. Its methods may be called from
 // any goroutine. Whoever acquired it must Release it, lost or not.
 type Lock struct {
 	*session
@@ -85,8 +85,8 @@ func acquire(ctx context.Context, cfg Config, s *session) (*Lock, error) {
 }
 
 const beginRun = `
-	INSERT INTO duesday.runs (command, billing_period, holder, lock_id, backend_pid)
-	VALUES ($1, $2, $3, $4, pg_backend_pid())
+	INSERT INTO duesday.runs (command, billing_period, holder, lock_id, shard, shards, backend_pid)
+	VALUES ($1, $2, $3, $4, $5, $6, pg_backend_pid())
 	RETURNING id, backend_pid`
 
 // start writes the run down and starts the heart.
@@ -95,7 +95,11 @@ func start(ctx context.Context, cfg Config, s *session) (*Lock, error) {
 	step, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()
 	sent := cfg.Now()
-	err := s.conn.QueryRow(step, beginRun, cfg.Command, cfg.Period, cfg.Holder, cfg.LockID).Scan(&l.run, &l.pid)
+	var shard, shards *int
+	if cfg.Shard != nil {
+		shard, shards = &cfg.Shard.Index, &cfg.Shard.Of
+	}
+	err := s.conn.QueryRow(step, beginRun, cfg.Command, cfg.Period, cfg.Holder, cfg.LockID, shard, shards).Scan(&l.run, &l.pid)
 	if err != nil {
 		return nil, fmt.Errorf("write down the run: %w", err)
 	}
@@ -104,8 +108,8 @@ func start(ctx context.Context, cfg Config, s *session) (*Lock, error) {
 	l.deadline = sent.Add(cfg.RenewDeadline)
 	l.watchdog = time.AfterFunc(l.deadline.Sub(cfg.Now()), l.timeUp)
 	go l.heart()
-	cfg.Log.Info("advisory lock acquired", zap.Int64("lock_id", cfg.LockID),
-		zap.Int64("run_id", l.run), zap.Uint32("backend_pid", l.pid))
+	cfg.Log.Info("advisory lock acquired", append(shardFields(shard, shards), zap.Int64("lock_id", cfg.LockID),
+		zap.Int64("run_id", l.run), zap.Uint32("backend_pid", l.pid))...)
 	return l, nil
 }
 
@@ -128,7 +132,7 @@ func withSchemaHint(err error) error {
 // RunID is the id of this run's row in runs.
 func (l *Lock) RunID() int64 { return l.run }
 
-// ID is the lock's id.
+// ID is the id of the period's lock.
 func (l *Lock) ID() int64 { return l.cfg.LockID }
 
 // BackendPID is the process id of the Postgres backend that holds the lock.
@@ -269,13 +273,8 @@ func (l *Lock) giveBack(ctx context.Context) error {
 	if lost {
 		return nil
 	}
-	var unlocked bool
-	err := l.conn.QueryRow(ctx, `SELECT pg_advisory_unlock($1)`, l.cfg.LockID).Scan(&unlocked)
-	if err == nil && !unlocked {
-		err = errors.New("it was not held")
-	}
-	if err != nil {
-		return fmt.Errorf("release the advisory lock: %w", err)
+	if err := l.unlock(ctx, l.cfg.locks()); err != nil {
+		return err
 	}
 	l.cfg.Log.Info("advisory lock released", zap.Int64("lock_id", l.cfg.LockID), zap.Int64("run_id", l.run))
 	return nil

@@ -9,8 +9,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"go.uber.org/zap"
-
-	"github.com/duesday/duesday/internal/fence"
 )
 
 // A HeldError says that another process holds the lock and was seen alive.
@@ -37,6 +35,8 @@ type sighting struct {
 	holder  *string
 	command *string
 	beats   *int64
+	shard   *int // null: it has the period alone
+	shards  *int
 }
 
 // sameHolder reports whether a and b show one session and one run. A pid alone
@@ -105,42 +105,35 @@ func (c *candidate) campaign(ctx context.Context) error {
 	}
 }
 
-// try takes the lock if it is free. It is called again only if it was not:
-// Postgres counts, and a lock taken twice must be released twice.
-func (c *candidate) try(ctx context.Context) (won bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, c.limit)
-	defer cancel()
-	err = c.conn.QueryRow(ctx, `SELECT pg_try_advisory_lock($1)`, c.cfg.LockID).Scan(&won)
-	if err != nil {
-		return false, fmt.Errorf("try the advisory lock: %w", err)
-	}
-	return won, nil
-}
-
-// A run belongs to a holder only if it began on that very backend.
-var lookSQL = `
-	SELECT l.pid, a.backend_start, a.application_name, a.state, a.wait_event_type, r.id, r.holder, r.command, r.beats
+// A run belongs to a holder only if it began on that very backend. Of several
+// holders the youngest is looked at; when it has ended, the next.
+const lookSQL = `
+	SELECT l.pid, a.backend_start, a.application_name, a.state, a.wait_event_type,
+		r.id, r.holder, r.command, r.beats, r.shard, r.shards
 	FROM pg_locks l
 	LEFT JOIN pg_stat_activity a ON a.pid = l.pid
 	LEFT JOIN LATERAL (
-		SELECT id, holder, command, beats
+		SELECT id, holder, command, beats, shard, shards
 		FROM duesday.runs
 		WHERE lock_id = $1 AND backend_pid = l.pid AND finished_at IS NULL
 			AND (a.backend_start IS NULL OR started_at >= a.backend_start)
 		ORDER BY id DESC
 		LIMIT 1
 	) r ON true
-	WHERE ` + fence.OnLock("$1") + ` AND l.pid IS NOT NULL
+	WHERE l.pid IS NOT NULL AND `
+
+const youngest = `
 	ORDER BY r.id DESC NULLS LAST, l.pid
 	LIMIT 1`
 
-// look returns nil if nobody holds the lock any more.
+// look returns nil if nobody is in the way any more.
 func (c *candidate) look(ctx context.Context) (*sighting, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.limit)
 	defer cancel()
 	var s sighting
-	err := c.conn.QueryRow(ctx, lookSQL, c.cfg.LockID).Scan(&s.pid, &s.since,
-		&s.application, &s.state, &s.waitsFor, &s.run, &s.holder, &s.command, &s.beats)
+	blockers, args := c.cfg.blockers()
+	err := c.conn.QueryRow(ctx, lookSQL+blockers+youngest, args...).Scan(&s.pid, &s.since,
+		&s.application, &s.state, &s.waitsFor, &s.run, &s.holder, &s.command, &s.beats, &s.shard, &s.shards)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
@@ -163,7 +156,7 @@ func (c *candidate) judge(ctx context.Context, seen *sighting) error {
 		return nil
 	}
 	if provesLife(*last, *seen) {
-		if *seen.command == c.cfg.WaitFor {
+		if c.cfg.waits(*seen) {
 			c.waitOn(*seen, now)
 			return nil
 		}
@@ -179,25 +172,36 @@ func (c *candidate) judge(ctx context.Context, seen *sighting) error {
 	return c.end(ctx, *seen)
 }
 
-// waitOn is patient anew with a holder that lives and does other work than ours.
+// waits reports whether the holder's end is to be waited for, since it leaves
+// work of ours undone, or may.
+func (c Config) waits(s sighting) bool {
+	return c.Shard != nil || c.WaitFor != "" && (*s.command == c.WaitFor || s.shards != nil)
+}
+
+// waitOn is patient anew with a holder that lives and is waited for.
 func (c *candidate) waitOn(s sighting, now time.Time) {
 	c.began, c.quietSince = now, now
 	if c.waitsFor == *s.run {
 		return
 	}
 	c.waitsFor = *s.run
-	c.cfg.Log.Info("the advisory lock is held for other work, waiting for its end", zap.Stringp("command", s.command),
-		zap.Stringp("holder", s.holder), zap.Int64("run_id", *s.run))
+	c.cfg.Log.Info("the advisory lock is held for other work, waiting for its end", append(shardFields(s.shard, s.shards),
+		zap.Stringp("command", s.command), zap.Stringp("holder", s.holder), zap.Int64("run_id", *s.run))...)
 }
 
 // The conditions are those of the silence, in one statement with its end: the
 // pid may be another's by now, or the heart may just have beaten.
-var endSQL = `
+func (c Config) endSQL(s sighting) (sql string, args []any) {
+	blockers, args := c.blockers()
+	n := len(args)
+	return fmt.Sprintf(`
 	SELECT pg_terminate_backend(a.pid)
 	FROM pg_stat_activity a
-	WHERE a.pid = $2 AND a.backend_start = $3 AND a.wait_event_type = 'Client'
-		AND EXISTS (SELECT FROM pg_locks l WHERE ` + fence.OnLock("$1") + ` AND l.pid = a.pid)
-		AND NOT EXISTS (SELECT FROM duesday.runs WHERE id = $4 AND beats <> $5)`
+	WHERE a.pid = $%d AND a.backend_start = $%d AND a.wait_event_type = 'Client'
+		AND EXISTS (SELECT FROM pg_locks AS l WHERE l.pid = a.pid AND %s)
+		AND NOT EXISTS (SELECT FROM duesday.runs WHERE id = $%d AND beats <> $%d)`,
+		n+1, n+2, blockers, n+3, n+4), append(args, s.pid, s.since, s.run, s.beats)
+}
 
 // end ends the session of a silent holder where the server has not: before
 // Postgres 14, or because it is no session of ours.
@@ -206,7 +210,8 @@ func (c *candidate) end(ctx context.Context, s sighting) error {
 	defer cancel()
 	log := c.cfg.Log.With(zap.Int64("lock_id", c.cfg.LockID), zap.Uint32("backend_pid", s.pid),
 		zap.Stringp("holder", s.holder), zap.Duration("silent", c.cfg.Now().Sub(c.quietSince)))
-	tag, err := c.conn.Exec(ctx, endSQL, c.cfg.LockID, s.pid, s.since, s.run, s.beats)
+	sql, args := c.cfg.endSQL(s)
+	tag, err := c.conn.Exec(ctx, sql, args...)
 	var pgErr *pgconn.PgError
 	switch {
 	case errors.As(err, &pgErr) && pgErr.Code == "42501":

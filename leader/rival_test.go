@@ -39,14 +39,15 @@ func TestAcquire_isLostOnlyOnceTheHeartBeats(t *testing.T) {
 	b := setup(t)
 	holder := b.holdByHand(t, b.config)
 	var run int64
-	require.NoError(t, holder.QueryRow(t.Context(), beginRun, "run", "2026-10", "quiet", b.config.LockID).Scan(&run, new(uint32)))
+	require.NoError(t, holder.QueryRow(t.Context(), beginRun, "run", "2026-10", "quiet", b.config.LockID, nil, nil).Scan(&run, new(uint32)))
 
 	config, looks := countingLooks(rivalOf(b.config))
 	results := campaignFor(t, config)
 	eventually(t, "the candidate to look often", func() bool { return looks.Load() > 20 })
 	require.Empty(t, results, "a lock that is merely taken proves nothing")
 
-	_, err := holder.Exec(t.Context(), beatSQL, run, b.config.LockID)
+	condition, args := b.config.held()
+	_, err := holder.Exec(t.Context(), beatSQL+condition, append([]any{run}, args...)...)
 	require.NoError(t, err)
 	held := asHeld(t, await(t, "the candidate to see the beat", results).err)
 	require.Equal(t, "quiet", held.Holder)

@@ -61,7 +61,7 @@ func (s *session) prepare(ctx context.Context, cfg Config) error {
 	probe := max(1, int(math.Ceil(cfg.RetryPeriod.Seconds())))
 	probes := max(1, int(math.Ceil(cfg.LeaseDuration.Seconds()))/probe-1)
 	settings := [][2]string{
-		{"application_name", "duesday " + cfg.Command + " " + cfg.Period},
+		{"application_name", cfg.application()},
 		{"idle_session_timeout", milliseconds(cfg.LeaseDuration)},
 		{"idle_in_transaction_session_timeout", milliseconds(cfg.LeaseDuration)},
 		{"statement_timeout", milliseconds(cfg.quickTimeout())},
@@ -95,6 +95,14 @@ func (s *session) set(ctx context.Context, name, value string) error {
 		return fmt.Errorf("set %s: %w", name, err)
 	}
 	return nil
+}
+
+func (c Config) application() string {
+	name := "duesday " + c.Command + " " + c.Period
+	if c.Shard != nil {
+		name += " shard " + c.Shard.String()
+	}
+	return name
 }
 
 func milliseconds(d time.Duration) string {

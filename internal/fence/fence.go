@@ -24,11 +24,16 @@ func OnLock(parameter string) string {
 // Held is the condition that the backend which evaluates it holds the lock. In
 // the WHERE clause of a claim it makes holding the lock and claiming one act:
 // should the session end in between, the claim is rolled back with it.
-func Held(parameter string) string {
+func Held(parameter string) string { return held(parameter, "ExclusiveLock") }
+
+// HeldShared is Held for a lock that the backend shares with others.
+func HeldShared(parameter string) string { return held(parameter, "ShareLock") }
+
+func held(parameter, mode string) string {
 	if mutant.Is("skip-fence") {
 		return parameter + "::bigint IS NOT NULL"
 	}
 	return `EXISTS (
 		SELECT FROM pg_locks AS l WHERE ` + OnLock(parameter) + `
-		AND l.mode = 'ExclusiveLock' AND l.pid = pg_backend_pid())`
+		AND l.mode = '` + mode + `' AND l.pid = pg_backend_pid())`
 }
