@@ -1,7 +1,10 @@
 package charges
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"io"
 	"net/http"
 	"time"
 
@@ -32,9 +35,11 @@ type wireTap struct {
 // in a process that was frozen, Stripe may have forgotten the key by then.
 // Without GetBody it cannot, and Sender asks first whether it still may.
 func (t wireTap) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.Method == http.MethodPost && !mutant.Is("http-replay") {
-		req = req.Clone(req.Context())
-		req.GetBody = nil
+	if req.Method == http.MethodPost && req.Body != nil && !mutant.Is("http-replay") {
+		var err error
+		if req, err = once(req); err != nil {
+			return nil, err
+		}
 	}
 	began := t.now()
 	res, err := t.next.RoundTrip(req)
@@ -45,6 +50,20 @@ func (t wireTap) RoundTrip(req *http.Request) (*http.Response, error) {
 		w.status, w.header = res.StatusCode, res.Header
 	}
 	return res, err
+}
+
+// once is the request without the means to be sent again, and with its length:
+// stripe-go leaves that out, and net/http then sends it in chunks.
+func once(req *http.Request) (*http.Request, error) {
+	body, err := io.ReadAll(req.Body)
+	if err = errors.Join(err, req.Body.Close()); err != nil {
+		return nil, err
+	}
+	send := *req
+	send.GetBody = nil
+	send.Body = io.NopCloser(bytes.NewReader(body))
+	send.ContentLength = int64(len(body))
+	return &send, nil
 }
 
 func (w *wire) replayed() bool { return w.header.Get("Idempotent-Replayed") == "true" }
