@@ -10,6 +10,9 @@ type Counts struct {
 	Processing int64 `json:"processing"`
 	// InDoubt slots were taken up by this run and not settled by it.
 	InDoubt int64 `json:"in_doubt"`
+	// LookedUp: the run was to look up who was charged, after a restore, and
+	// came to the end of it.
+	LookedUp bool `json:"looked_up,omitempty"`
 }
 
 // MarshalLogObject writes the counts as fields.

@@ -50,6 +50,9 @@ type Config struct {
 	// RaiseCaps are the spend caps that the period shall have, by currency in
 	// its smallest unit; empty: as they are.
 	RaiseCaps map[string]int64
+	// AfterRestore looks up who was charged before anything is sent; nil: the
+	// run only checks that the ledger is not an older one.
+	AfterRestore *AfterRestore
 	// Dunning opens new attempts for declined slots that are due; nil: none.
 	// Its Customers are looked up by Run.
 	Dunning *charges.Dunning
@@ -132,6 +135,7 @@ func begin(ctx context.Context, cfg Config, work func(*run, context.Context) err
 	r.summary.Seconds = cfg.Now().Sub(began).Seconds()
 	p := r.Live.Snapshot()
 	r.summary.This = p.This
+	r.summary.This.LookedUp = r.lookedUp
 	if p.Known {
 		r.summary.Money = p.Money
 	}
@@ -145,11 +149,18 @@ type run struct {
 	state   charges.PeriodState
 	// opened is where the period stands if this run opened it.
 	opened *charges.Standing
+	keyed  bool // the vault gave a key
+	// checked: the ledger was compared with Stripe; lookedUp: it was restored
+	// from there.
+	checked, lookedUp bool
 }
 
 func (r *run) bill(ctx context.Context) error {
 	settled, err := r.prepare(ctx)
 	if err != nil || settled {
+		return err
+	}
+	if err := r.ready(ctx); err != nil {
 		return err
 	}
 	r.count(ctx, true)
@@ -160,9 +171,6 @@ func (r *run) bill(ctx context.Context) error {
 // the command's own pass, and then who declined. Last, once more, what this run
 // itself left in doubt, since the trouble may be over by now.
 func (r *run) work(ctx context.Context, own func(*work)) error {
-	if err := r.takeKey(ctx); err != nil {
-		return err
-	}
 	w := r.startWork(ctx)
 	defer w.end()
 	w.pass(r.inDoubt, w.send)
@@ -187,6 +195,9 @@ func (r *run) reconcile(ctx context.Context) error {
 		return err
 	}
 	if err := r.findCustomers(ctx); err != nil {
+		return err
+	}
+	if err := r.ready(ctx); err != nil {
 		return err
 	}
 	r.count(ctx, false)
@@ -218,13 +229,18 @@ func (r *run) prepare(ctx context.Context) (settled bool, err error) {
 			return false, err
 		}
 	}
-	switch {
-	case r.state.Opened && !r.state.SettledAt.IsZero() && !r.Reopen && r.Dunning == nil:
+	if r.state.Opened && !r.state.SettledAt.IsZero() && !r.Reopen && r.Dunning == nil && r.AfterRestore == nil {
 		r.summary.AlreadySettled, r.summary.Settled = true, true
 		r.Log.Info("period already settled, nothing to do",
 			zap.String("billing_period", r.summary.Period), zap.Time("settled_at", r.state.SettledAt))
 		return true, nil
-	case r.state.Opened && !r.Reopen:
+	}
+	if r.Vault == nil && r.AfterRestore == nil {
+		if err := r.checkLedger(ctx); err != nil {
+			return false, err
+		}
+	}
+	if r.state.Opened && !r.Reopen {
 		return false, r.findCustomers(ctx)
 	}
 	return false, r.open(ctx)
@@ -291,7 +307,11 @@ func (r *run) takeKey(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("vault key: %w", err)
 	}
-	return r.Sender.Gateway.UseKey(key)
+	if err := r.Sender.Gateway.UseKey(key); err != nil {
+		return err
+	}
+	r.keyed = true
+	return nil
 }
 
 // findCustomers looks the relation up for a period that is open already, which

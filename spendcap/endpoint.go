@@ -21,6 +21,7 @@ const (
 	RetrieveCharge Endpoint = "GET /v1/charges/{id}"
 	CreateIntent   Endpoint = "POST /v1/payment_intents"
 	ListIntents    Endpoint = "GET /v1/payment_intents"
+	SearchIntents  Endpoint = "GET /v1/payment_intents/search"
 	RetrieveIntent Endpoint = "GET /v1/payment_intents/{id}"
 	CancelIntent   Endpoint = "POST /v1/payment_intents/{id}/cancel"
 )
@@ -28,7 +29,7 @@ const (
 // Endpoints returns all endpoints, what a vault key is allowed by default.
 func Endpoints() []Endpoint {
 	return []Endpoint{CreateCharge, ListCharges, SearchCharges, RetrieveCharge,
-		CreateIntent, ListIntents, RetrieveIntent, CancelIntent}
+		CreateIntent, ListIntents, SearchIntents, RetrieveIntent, CancelIntent}
 }
 
 // creates reports whether the endpoint makes a new charge.

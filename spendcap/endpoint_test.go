@@ -27,6 +27,7 @@ func TestEndpointOf(t *testing.T) {
 		"GET /v1/charges/py_1Abc":                RetrieveCharge,
 		"POST /v1/payment_intents":               CreateIntent,
 		"GET /v1/payment_intents":                ListIntents,
+		"GET /v1/payment_intents/search?query=x": SearchIntents,
 		"GET /v1/payment_intents/pi_1":           RetrieveIntent,
 		"POST /v1/payment_intents/pi_1/cancel":   CancelIntent,
 	} {
@@ -44,7 +45,7 @@ var foreign = []string{
 	"POST /v1/charges/ch_1/capture", "POST /v1/charges/ch_1/refund", "POST /v1/charges/ch_1", "POST /v1/charges/search",
 	"POST /v1/payment_intents/pi_1/confirm", "POST /v1/payment_intents/pi_1/capture", "POST /v1/payment_intents/pi_1",
 	"POST /v1/payment_intents/cancel", "POST /v1/charges/ch_1/cancel", "GET /v1/payment_intents/pi_1/cancel",
-	"GET /v1/payment_intents/search", "POST /v1/payment_intents/search/cancel", "GET /v1/charges/ch_1/refunds",
+	"POST /v1/payment_intents/search", "POST /v1/payment_intents/search/cancel", "GET /v1/charges/ch_1/refunds",
 	"POST /v2/charges", "POST /v1/charge", "POST /v1/chargesx", "POST /charges", "GET /v1/charges/cancel",
 	"DELETE /v1/charges/ch_1", "PUT /v1/charges", "PATCH /v1/charges", "HEAD /v1/charges", "OPTIONS /v1/charges", "post /v1/charges", "QUERY /v1/charges",
 	// other spellings

@@ -172,7 +172,7 @@ func TestRun_aViewThatFailsOpensNothing(t *testing.T) {
 			for _, table := range []string{"periods", "dues", "totals", "charges"} {
 				require.Zero(t, b.count(t, `SELECT count(*) FROM duesday.`+table), table)
 			}
-			require.Empty(t, b.sim.Requests())
+			require.Zero(t, b.posts())
 		})
 	}
 }
@@ -181,7 +181,7 @@ func TestRun_allowEmptySettlesAPeriodWithoutCustomers(t *testing.T) {
 	t.Parallel()
 	b := setup(t, stripesim.Options{})
 	b.finish(t, "--allow-empty")
-	require.Empty(t, b.sim.Requests())
+	require.Zero(t, b.posts())
 	p := b.run(t)
 	p.requireExit(t, 0)
 	require.Len(t, p.logs(t, "period already settled, nothing to do"), 1)
@@ -243,7 +243,7 @@ func TestRun_rejectsBadRowsAndChargesTheOthers(t *testing.T) {
 
 	b.finish(t, "--max-rejected=100%")
 	b.requireBilled(t, good)
-	require.Equal(t, len(good), b.sim.Stats().Requests, "a bad row was sent")
+	require.Equal(t, len(good), b.posts(), "a bad row was sent")
 	got := map[string]string{}
 	for id, status := range b.statuses(t) {
 		if status == "rejected" {
@@ -298,7 +298,7 @@ func TestRun_stoppedWhileOpeningIsFinishedByTheNext(t *testing.T) {
 	_, err = conn.Exec(b.ctx, `SELECT pg_advisory_unlock(42)`)
 	require.NoError(t, err)
 	p.requireExit(t, 1)
-	require.Empty(t, b.sim.Requests())
+	require.Zero(t, b.posts())
 	b.finish(t, "--customers=slow")
 	b.requireBilled(t, customers)
 }

@@ -19,7 +19,7 @@ func (b *bundle) onTheWire(n int, kind stripesim.Kind) (arrived func(testing.TB)
 	for i := range faults {
 		faults[i] = stripesim.Fault{Kind: kind, Hung: hung, Release: gate}
 	}
-	b.sim.FaultNext(nil, faults...)
+	b.sim.FaultNext(isPost, faults...)
 	return func(t testing.TB) {
 		t.Helper()
 		for range n {
@@ -28,10 +28,13 @@ func (b *bundle) onTheWire(n int, kind stripesim.Kind) (arrived func(testing.TB)
 	}, func() { close(gate) }
 }
 
-// atRequest calls f, once, when the n-th request arrives.
+// atRequest calls f, once, when the n-th request that charges arrives.
 func (b *bundle) atRequest(n int, f func()) {
 	seen := make(chan struct{}, 100_000)
-	b.sim.OnRequest(func(stripesim.Request) {
+	b.sim.OnRequest(func(r stripesim.Request) {
+		if !isPost(r) {
+			return
+		}
 		seen <- struct{}{}
 		if len(seen) == n {
 			f()
@@ -102,7 +105,7 @@ func TestRun_frozenPastStripesMemoryOfTheKeysChargesNobodyAgain(t *testing.T) {
 			customers := payers(60)
 			b.add(t, customers...)
 			const at = 20
-			b.sim.FaultNext(nil, append(make([]stripesim.Fault, at-1), stripesim.Fault{Kind: kind})...)
+			b.sim.FaultNext(isPost, append(make([]stripesim.Fault, at-1), stripesim.Fault{Kind: kind})...)
 			reached, gate := make(chan struct{}), make(chan struct{})
 			b.atRequest(at, func() {
 				close(reached)

@@ -68,13 +68,13 @@ func TestLogs_holdNoSecretAndNoCustomersData(t *testing.T) {
 	run()
 	// Look-ups fail in every way, too.
 	b.age(t)
-	get := func(r stripesim.Request) bool { return r.Method == http.MethodGet }
+	get := func(r stripesim.Request) bool { return r.Method == http.MethodGet && r.Customer != "" }
 	for range 3 {
 		b.sim.FaultNext(get, stripesim.Fault{Kind: stripesim.DropBefore}, stripesim.Fault{Kind: stripesim.HTML200},
 			stripesim.Fault{Kind: stripesim.Truncated200}, stripesim.Fault{Kind: stripesim.Error503},
 			stripesim.Fault{Kind: stripesim.Error500AfterCommit, ShouldRetry: "false"})
 	}
-	b.sim.FaultNext(nil, stripesim.Fault{Kind: stripesim.Unauthorized401})
+	b.sim.FaultNext(isPost, stripesim.Fault{Kind: stripesim.Unauthorized401})
 	run()
 	run("--log-format=console")
 	b.exec(t, `UPDATE duesday.totals SET cap = claimed_total`)

@@ -36,7 +36,7 @@ func TestRun_whoseKeyIsRefusedStopsAtOnceAndDeclinesNobody(t *testing.T) {
 				require.Contains(t, p.lastError(t), fmt.Sprintf("HTTP %d", status))
 				refused := 0
 				for _, r := range b.sim.Requests() {
-					if r.Status == status {
+					if isPost(r) && r.Status == status {
 						refused++
 					}
 				}

@@ -82,7 +82,11 @@ func TestRun_inAPodLeadsByTheLeaseAndGivesItBack(t *testing.T) {
 	b.add(t, customers...)
 	pod := newPod(t, b.env)
 	holders := make(chan string, 1000)
-	b.sim.OnRequest(func(stripesim.Request) { holders <- *pod.api.Lease(podNamespace, "duesday").Spec.HolderIdentity })
+	b.sim.OnRequest(func(r stripesim.Request) {
+		if isPost(r) {
+			holders <- *pod.api.Lease(podNamespace, "duesday").Spec.HolderIdentity
+		}
+	})
 
 	require.Equal(t, 0, pod.run(), pod.log.String())
 	b.requireBilled(t, customers)

@@ -34,6 +34,7 @@ type runFlags struct {
 	logFlags
 	dunningFlags
 	vaultFlags
+	restoreFlags
 	metricsFlags
 	tellFlags
 	reopen      bool
@@ -69,6 +70,7 @@ the others exit with 0.`,
 	flags.BoolVar(&f.reopen, "reopen", false, "read the customers again for all who have no slot yet, or a rejected one")
 	flags.StringToInt64Var(&f.raiseCaps, "raise-cap-to", nil, "set the period's spend cap to exactly this, like `usd=49500000` in smallest units; recorded in runs")
 	flags.BoolVar(&f.allowFuture, "allow-future", false, "let --period name a month that has not begun")
+	f.restoreFlags.add(flags)
 	f.dunningFlags.add(flags)
 	f.sendingFlags.add(flags)
 	f.vaultFlags.add(flags)
@@ -143,7 +145,7 @@ func (p *program) billPeriod(ctx context.Context, f runFlags, w *watch, end *end
 	}
 	defer pool.Close()
 	defer w.attach(ctx, pool)()
-	lock := f.lockConfig(url, "run", ledger, log)
+	lock := f.lockConfig(url, f.restoreFlags.command(), ledger, log)
 	// It claims no due: to leave the period to it would leave them unpaid.
 	lock.WaitFor = "reconcile"
 	lead, err := p.lead(ctx, f.leaderFlags, cluster, ledger.Namespace+":"+ledger.Period.String(), lock)
@@ -161,7 +163,7 @@ func (p *program) billPeriod(ctx context.Context, f runFlags, w *watch, end *end
 		Ledger: ledger, Customers: f.customers, Opening: opening, Reopen: f.reopen, RaiseCaps: f.raiseCaps, Dunning: dunning,
 		Workers: f.workers, PageSize: f.pageSize(), Drain: drain, ProgressEvery: every, Rate: f.rate,
 		Vault: vault, Sender: charges.NewSender(gateway, w.pacer(f.rate)),
-		Pool: pool, Lead: lead, Log: log, Live: w.live,
+		Pool: pool, Lead: lead, Log: log, Live: w.live, AfterRestore: f.restored(ledger.Period),
 	})
 	return err
 }

@@ -81,6 +81,9 @@ func (c *Cluster) REST() *rest.Config { return rest.CopyConfig(c.rest) }
 // Client returns a new client that may do everything.
 func (c *Cluster) Client() (*kubernetes.Clientset, error) { return kubernetes.NewForConfig(c.REST()) }
 
+// KubectlPath is the kubectl that the cluster is used with.
+func (c *Cluster) KubectlPath() string { return c.kubectl }
+
 // Kubectl runs kubectl and returns what it printed on stdout; the error carries
 // what it printed on stderr.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/duesday/duesday/charges"
+	"github.com/duesday/duesday/job"
+)
+
+// restoreFlags say that the ledger comes from a backup.
+type restoreFlags struct{ after bool }
+
+func (f *restoreFlags) add(flags *pflag.FlagSet) {
+	flags.BoolVar(&f.after, "after-restore", false,
+		"the database was restored from a backup: look up at Stripe who was charged for the period, record it, and only then send")
+}
+
+// command is what the run calls itself in runs.
+func (f *restoreFlags) command() string {
+	if f.after {
+		return charges.RestoreCommand
+	}
+	return "run"
+}
+
+// restored is nil if the ledger is not from a backup.
+func (f *runFlags) restored(period charges.Period) *job.AfterRestore {
+	if !f.after {
+		return nil
+	}
+	return &job.AfterRestore{Since: earliest(period, f.offset, f.allowFuture)}
+}
+
+// earliest is before any moment at which the period can have been charged for: a
+// month before it begins, in whichever zone; more by the months that are billed
+// in advance; and a year more where --allow-future lets any month be billed. The
+// ledger does not tell: a restored one may never have heard of the period, and
+// one that was opened anew names that moment. Too early costs pages, no charge.
+func earliest(period charges.Period, offset int, allowFuture bool) time.Time {
+	months := 1 + max(offset, 0)
+	if allowFuture {
+		months += 12
+	}
+	first := period.Add(-months)
+	return time.Date(first.Year, first.Month, 1, 0, 0, 0, 0, time.UTC)
+}
