@@ -39,6 +39,8 @@ func all() []mistake {
 		{"settle-overwrites", "charges", "TestSettle_lesserNeverReplacesGreater"},
 		// An answer that never came is taken for a decline.
 		{"in-doubt-is-declined", "job", "TestRun_inAnOutageGivesUpAfterAFewSlots"},
+		// A ledger from an old backup is taken for the newest.
+		{"trust-any-ledger", "job", "TestRun_onAnOlderLedgerChargesNobodyAgain"},
 		// The cursor stays where it was, or says that all have been claimed.
 		{"cursor-stays", "charges", "TestClaim_pagesByTheLastID"},
 		{"cursor-too-far", "charges", "TestClaim_pagesByTheLastID"},
