@@ -59,6 +59,13 @@ func (s *stage) pay(ctx context.Context, latency time.Duration, process func(*ba
 	return p, err
 }
 
+// payBare has the bare loop charge.
+func (s *stage) payBare(ctx context.Context, customers int, latency time.Duration) (paid, error) {
+	return s.pay(ctx, latency, func(b *bank) (*child, error) {
+		return start(ctx, s.self, nil, "baseline-bare", "-stripe", b.URL, "-customers", fmt.Sprint(customers))
+	})
+}
+
 // check breaks the report unless each customer was charged once.
 func check(r *measure.Report, who string, p paid, customers int) {
 	if d := p.tally.Duplicates(); d > 0 {
@@ -105,9 +112,7 @@ func bare(ctx context.Context, s *stage) (r measure.Report, err error) {
 		s.say("duesday     %6.0f charges/s, the whole run %6.0f/s", p.rate, float64(n)/p.wall.Seconds())
 		return nil
 	}, func() error {
-		p, err := s.pay(ctx, 0, func(b *bank) (*child, error) {
-			return start(ctx, s.self, nil, "baseline-bare", "-stripe", b.URL, "-customers", fmt.Sprint(n))
-		})
+		p, err := s.payBare(ctx, n, 0)
 		if err != nil {
 			return err
 		}

@@ -47,7 +47,7 @@ type figure struct {
 var figures = []figure{
 	{"bare", "charges a second beside a bare stripe-go loop, and CPU seconds", 2 * time.Minute, bare},
 	{"paced", "how well --rate is kept, by the bank's clock", 2 * time.Minute, paced},
-	{"latency", "charges a second when Stripe takes 50 ms, beside the write-ups' loop", 2 * time.Minute, latency},
+	{"latency", "charges a second when Stripe takes 50 ms, beside the write-ups' loop", 3 * time.Minute, latency},
 	{"river", "a month beside the same as jobs of riverqueue/river, also after kill -9", 4 * time.Minute, river},
 	{"claims", "claims a second beside one INSERT … SELECT of the same rows", 3 * time.Minute, claims},
 	{"opening", "dues opened a second beside one INSERT … SELECT, and the leader's heart", 2 * time.Minute, opening},
