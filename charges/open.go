@@ -109,6 +109,11 @@ func (l *Ledger) Reopen(ctx context.Context, conn *pgx.Conn, o Opening) error {
 		} else if tag.RowsAffected() == 0 {
 			return errors.New("it was never opened")
 		}
+		const shards = `
+			DELETE FROM duesday.shard_cursors WHERE billing_period = $1`
+		if _, err := tx.Exec(ctx, shards, period); err != nil {
+			return err
+		}
 		before, err := o.weigh(ctx, tx, l.frozenDues())
 		if err != nil {
 			return err

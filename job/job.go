@@ -98,12 +98,16 @@ var (
 
 // Summary is how a run ended.
 type Summary struct {
-	Period         string         `json:"billing_period"`
-	AlreadySettled bool           `json:"already_settled,omitempty"`
-	Opened         bool           `json:"opened,omitempty"` // by this run
-	Settled        bool           `json:"settled"`
-	This           Counts         `json:"this_run"`
-	All            *charges.Tally `json:"all_runs,omitempty"` // nil if it could not be read
+	Period         string `json:"billing_period"`
+	AlreadySettled bool   `json:"already_settled,omitempty"`
+	Opened         bool   `json:"opened,omitempty"` // by this run
+	Settled        bool   `json:"settled"`
+	// Shard is the part of the period that the run had, like "1 of 4"; empty:
+	// all of it. ShardDone says that its part is done, and the period is not.
+	Shard     string         `json:"shard,omitempty"`
+	ShardDone bool           `json:"shard_done,omitempty"`
+	This      Counts         `json:"this_run"`
+	All       *charges.Tally `json:"all_runs,omitempty"` // nil if it could not be read
 	// Money is All by currency; empty if it could not be read.
 	Money []charges.Money `json:"amounts,omitempty"`
 	// ResendAt is when the youngest slot in doubt may be sent anew at the
@@ -130,13 +134,16 @@ func begin(ctx context.Context, cfg Config, work func(*run, context.Context) err
 	}
 	began := cfg.Now()
 	r := &run{Config: cfg, summary: Summary{Period: cfg.Ledger.Period.String()}}
+	if cfg.Ledger.Shard.Split() {
+		r.summary.Shard = cfg.Ledger.Shard.String()
+	}
 	r.Live.begin(r.summary.Period, cfg.Now)
 	err := work(r, ctx)
 	r.summary.Seconds = cfg.Now().Sub(began).Seconds()
 	p := r.Live.Snapshot()
 	r.summary.This = p.This
 	r.summary.This.LookedUp = r.lookedUp
-	if p.Known {
+	if p.Known && !r.Ledger.Shard.Split() {
 		r.summary.Money = p.Money
 	}
 	r.record(ctx, err)
@@ -240,8 +247,11 @@ func (r *run) prepare(ctx context.Context) (settled bool, err error) {
 			return false, err
 		}
 	}
-	if r.state.Opened && !r.Reopen {
+	switch {
+	case r.state.Opened && !r.Reopen:
 		return false, r.findCustomers(ctx)
+	case r.Ledger.Shard.Split():
+		return false, r.openInTurn(ctx)
 	}
 	return false, r.open(ctx)
 }
@@ -334,14 +344,18 @@ func (r *run) conclude(ctx context.Context, w *work) error {
 		if err != nil {
 			return err
 		}
+		if err := r.settleShare(ctx); err != nil {
+			return err
+		}
 	}
 	// Counting is for people; it must not make an ended run fail.
 	read, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	if all, err := charges.Statuses(read, r.Pool, r.summary.Period); err != nil {
+	if err := r.tally(read); err != nil {
 		r.Log.Warn("cannot count the period's slots", zap.Error(err))
-	} else if len(all) == 1 {
-		r.summary.All = &all[0].Tally
+	}
+	if r.summary.ShardDone {
+		return nil
 	}
 	if stopped == nil && r.summary.Settled {
 		if r.Vault != nil {
@@ -373,6 +387,9 @@ func (r *run) explain(err error) error {
 	left := ""
 	if t := r.summary.All; t != nil {
 		left = fmt.Sprintf(" (%d in doubt, %d not yet claimed)", t.InDoubt, t.Unclaimed)
+		if r.Ledger.Shard.Split() {
+			left = fmt.Sprintf(" (in all the period %d in doubt, %d not yet claimed)", t.InDoubt, t.Unclaimed)
+		}
 	}
 	if at := r.summary.ResendAt; !at.IsZero() {
 		left += "; run again, what Stripe keeps failing can be settled from " + at.UTC().Format(time.RFC3339)
@@ -382,7 +399,7 @@ func (r *run) explain(err error) error {
 		code = exitcode.Stopped
 		left += "; if the growth is meant, raise the cap with --raise-cap-to"
 	}
-	return exitcode.With(code, fmt.Errorf("period %s unfinished: %w%s", r.summary.Period, err, left))
+	return exitcode.With(code, fmt.Errorf("%s unfinished: %w%s", r.name(), err, left))
 }
 
 // record writes the run's end into its row. A crash before it leaves a row
@@ -394,6 +411,8 @@ func (r *run) record(ctx context.Context, ended error) {
 		outcome = ended.Error()
 	case r.summary.AlreadySettled:
 		outcome = "already settled"
+	case r.summary.ShardDone:
+		outcome = "shard done"
 	}
 	const finish = `
 		UPDATE duesday.runs SET finished_at = clock_timestamp(), exit_code = $2, outcome = $3, counts = $4
@@ -408,6 +427,9 @@ func (r *run) record(ctx context.Context, ended error) {
 // MarshalLogObject writes the summary as fields.
 func (s Summary) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	enc.AddBool("settled", s.Settled)
+	if s.Shard != "" {
+		enc.AddString("shard", s.Shard)
+	}
 	if err := enc.AddObject("this_run", s.This); err != nil {
 		return err
 	}

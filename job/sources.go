@@ -91,6 +91,9 @@ func (r *run) pages(ctx context.Context, read func(context.Context, string) ([]c
 // dues claims page after page and hands out what was claimed. The next page is
 // claimed while the workers are still on the one before.
 func (r *run) dues(ctx context.Context, emit func(charges.Slot)) error {
+	if err := r.Lead.Do(ctx, r.Ledger.GatherCursors); err != nil {
+		return err
+	}
 	cursor, err := r.Ledger.Cursor(ctx, r.Pool)
 	if err != nil {
 		return err

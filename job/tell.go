@@ -30,7 +30,7 @@ func (r *run) count(ctx context.Context, claims bool) {
 	r.Live.start(standing, claims)
 	p := r.Live.Snapshot()
 	p.expect(r.Rate)
-	r.Log.Info("run begins", zap.String("billing_period", p.Period), zap.Inline(plan{p}))
+	r.Log.Info("run begins", zap.String("billing_period", p.Period), r.shardField(), zap.Inline(plan{p}))
 }
 
 func (r *run) tellProgress(done <-chan struct{}) {
@@ -41,7 +41,7 @@ func (r *run) tellProgress(done <-chan struct{}) {
 		case <-done:
 			return
 		case <-tick.C:
-			r.Log.Info("progress", zap.Inline(r.Live.Snapshot()))
+			r.Log.Info("progress", r.shardField(), zap.Inline(r.Live.Snapshot()))
 		}
 	}
 }

@@ -77,6 +77,7 @@ func (p *program) lead(ctx context.Context, f leaderFlags, cluster *leader.Clust
 		Cluster: cluster, Namespace: cmp.Or(f.leaseNamespace, cluster.Namespace), Name: f.leaseName,
 		Identity:      identity,
 		Task:          task,
+		Wait:          lock.Shard != nil,
 		LeaseDuration: f.leaseDuration, RenewDeadline: f.renewDeadline, RetryPeriod: f.retryEvery,
 		Log: lock.Log,
 	}, lock)

@@ -30,6 +30,7 @@ type runFlags struct {
 	periodFlags
 	openingFlags
 	sendingFlags
+	shardFlags
 	leaderFlags
 	logFlags
 	dunningFlags
@@ -73,6 +74,7 @@ the others exit with 0.`,
 	f.restoreFlags.add(flags)
 	f.dunningFlags.add(flags)
 	f.sendingFlags.add(flags)
+	f.shardFlags.add(flags)
 	f.vaultFlags.add(flags)
 	f.leaderFlags.add(flags)
 	f.metricsFlags.add(flags)
@@ -110,6 +112,10 @@ func (p *program) billPeriod(ctx context.Context, f runFlags, w *watch, end *end
 	if _, err := f.opening(ledger.Period); err != nil {
 		return err
 	}
+	shard, err := p.split(&f)
+	if err != nil {
+		return err
+	}
 	cluster, err := p.cluster(f.leaderFlags)
 	if err != nil {
 		return err
@@ -135,6 +141,8 @@ func (p *program) billPeriod(ctx context.Context, f runFlags, w *watch, end *end
 		return err
 	}
 	end.period = ledger.Period.String()
+	ledger.Shard = shard
+	w.ofShard(shard)
 	opening, err := f.opening(ledger.Period)
 	if err != nil {
 		return err
@@ -148,7 +156,8 @@ func (p *program) billPeriod(ctx context.Context, f runFlags, w *watch, end *end
 	lock := f.lockConfig(url, f.restoreFlags.command(), ledger, log)
 	// It claims no due: to leave the period to it would leave them unpaid.
 	lock.WaitFor = "reconcile"
-	lead, err := p.lead(ctx, f.leaderFlags, cluster, ledger.Namespace+":"+ledger.Period.String(), lock)
+	task := leadShard(&ledger, &lock, &f.leaderFlags)
+	lead, err := p.lead(ctx, f.leaderFlags, cluster, task, lock)
 	if err != nil {
 		return err
 	}

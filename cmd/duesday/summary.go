@@ -29,6 +29,7 @@ import (
 const (
 	endSettled        = "settled"
 	endAlreadySettled = "already_settled"
+	endShardDone      = "shard_done"
 	endNotLeader      = "not_leader"
 	endUnfinished     = "unfinished"
 	endMisconfigured  = "misconfigured"
@@ -75,6 +76,8 @@ func (e *ending) judge(err error) {
 		}
 	case e.summary.AlreadySettled:
 		e.outcome = endAlreadySettled
+	case e.summary.ShardDone:
+		e.outcome = endShardDone
 	default:
 		e.outcome = endSettled
 	}
@@ -119,6 +122,8 @@ func (e *ending) text() string {
 		return fmt.Sprintf("Duesday: period %s is settled: %s.", e.period, cmp.Or(counts, "done"))
 	case endAlreadySettled:
 		return fmt.Sprintf("Duesday: period %s was settled before, there was nothing to do.", e.period)
+	case endShardDone:
+		return fmt.Sprintf("Duesday: shard %s of period %s is done, the others go on: %s.", e.summary.Shard, e.period, cmp.Or(counts, "done"))
 	case endNotLeader:
 		return fmt.Sprintf("Duesday: %s leads and bills period %s, there was nothing to do here.", e.leader, e.period)
 	}
@@ -281,7 +286,7 @@ func (p *program) tell(ctx context.Context, f tellFlags, n *notifier, e *ending,
 	var event, notify error
 	var telling sync.WaitGroup
 	telling.Go(func() { event = p.recordEvent(ctx, e, t) })
-	if n != nil && e.outcome != endAlreadySettled && e.outcome != endNotLeader {
+	if n != nil && e.outcome != endAlreadySettled && e.outcome != endNotLeader && e.outcome != endShardDone {
 		telling.Go(func() { notify = n.send(ctx, t) })
 	}
 	telling.Wait()
@@ -303,6 +308,8 @@ func (p *program) recordEvent(ctx context.Context, e *ending, t told) error {
 	switch e.outcome {
 	case endSettled, endAlreadySettled:
 		event.Reason = "BillingSettled"
+	case endShardDone:
+		event.Reason = "BillingShardDone"
 	case endNotLeader:
 		event.Reason = "NotLeader"
 	case endUnfinished:
@@ -324,6 +331,8 @@ func (e *ending) write() error {
 		}
 		e.log.Info("another replica leads, nothing to do here", fields...)
 	case endAlreadySettled: // the job has said so
+	case endShardDone:
+		e.log.Info("shard done, the others go on", period, zap.Int("exit_code", exitcode.OK), zap.Inline(e.summary))
 	case endSettled:
 		e.log.Info("period settled", period, zap.Int("exit_code", exitcode.OK), zap.Inline(e.summary))
 	default:
