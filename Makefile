@@ -3,7 +3,7 @@
 GO ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
-.PHONY: help demo test lint build clean bench-proxy torture mutants image e2e e2e-smoke bench profile
+.PHONY: help demo test lint build man clean bench-proxy torture mutants image e2e e2e-smoke bench profile
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ lint: ## gofmt, go vet, staticcheck
 
 build: ## Build bin/duesday
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o bin/duesday ./cmd/duesday
+
+man: ## Write the man pages to dist/man
+	$(GO) run -ldflags "-X main.version=$(VERSION)" ./cmd/duesday man --dir dist/man
 
 image: ## Write the container image to dist/duesday.tar, without a container engine
 	$(GO) run ./internal/image/cmd/image -o dist/duesday.tar -tag duesday:$(VERSION) -version $(VERSION)

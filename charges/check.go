@@ -1,8 +1,10 @@
 package charges
 
 import (
+	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 )
 
 // MaxAmount is the largest amount that Stripe takes in most currencies, in the
@@ -66,6 +68,23 @@ func RejectReason(code string) string {
 func plainID(column string) string {
 	// Not one expression with {1,254}: that costs fifty times as much.
 	return fmt.Sprintf(`(length(%[1]s) BETWEEN 1 AND 254 AND (%[1]s) COLLATE "C" !~ '[^!#-&(-9;-[\]-_a-~]')`, column)
+}
+
+// CheckCustomerID returns why no customer with this id would ever be charged,
+// as rejectSQL decides it; nil if one could be.
+func CheckCustomerID(id string) error {
+	code := ""
+	switch {
+	case id == "":
+		code = rejectCustomerIDMissing
+	case utf8.RuneCountInString(id) > 254:
+		code = rejectCustomerIDTooLong
+	case strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("\"':\\`", r) }):
+		code = rejectCustomerIDInvalid
+	default:
+		return nil
+	}
+	return errors.New(RejectReason(code))
 }
 
 // rejectSQL decides about a due, the same way for plan, opening and reopening:

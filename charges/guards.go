@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/duesday/duesday/internal/exitcode"
+	"github.com/duesday/duesday/internal/money"
 )
 
 // Guards are looked at when a period is opened, after all else, on what was
@@ -225,6 +226,7 @@ func (l *Ledger) guardGrowth(ctx context.Context, tx pgx.Tx, o *Opening, _ froze
 		before           int64
 		expected         = map[string]int64{}
 		grown            []string
+		most             = new(big.Rat)
 	)
 	for _, t := range w.totals {
 		expected[t.Currency] = t.Expected
@@ -232,7 +234,12 @@ func (l *Ledger) guardGrowth(ctx context.Context, tx pgx.Tx, o *Opening, _ froze
 	if _, err := pgx.ForEachRow(rows, []any{&period, &currency, &before}, func() error {
 		limit := new(big.Rat).Mul(factor, new(big.Rat).SetInt64(before))
 		if new(big.Rat).SetInt64(expected[currency]).Cmp(limit) > 0 {
-			grown = append(grown, fmt.Sprintf("%s %d, after %d in %s", currency, expected[currency], before, period))
+			grown = append(grown, fmt.Sprintf("%s, after %s in %s", money.Format(expected[currency], currency), money.Format(before, currency), period))
+			if before > 0 {
+				if f := big.NewRat(expected[currency], before); f.Cmp(most) > 0 {
+					most = f
+				}
+			}
 		}
 		return nil
 	}); err != nil {
@@ -242,8 +249,20 @@ func (l *Ledger) guardGrowth(ctx context.Context, tx pgx.Tx, o *Opening, _ froze
 		return "", nil
 	}
 	slices.Sort(grown)
-	return fmt.Sprintf("the expected total is more than %s times the last (%s): --max-growth lets more through, 0 any",
-		o.Guards.MaxGrowth, strings.Join(grown, ", ")), nil
+	return fmt.Sprintf("the expected total is more than %s times that of the last settled period (%s): --max-growth %s lets it through",
+		o.Guards.MaxGrowth, strings.Join(grown, "; "), enough(most)), nil
+}
+
+// enough is the factor as a value for --max-growth, rounded up; 0, which is any,
+// where nothing less would do.
+func enough(factor *big.Rat) string {
+	hundredths := new(big.Int).Div(new(big.Int).Add(new(big.Int).Mul(factor.Num(), big.NewInt(100)),
+		new(big.Int).Sub(factor.Denom(), big.NewInt(1))), factor.Denom())
+	text := new(big.Rat).SetFrac(hundredths, big.NewInt(100)).FloatString(2)
+	if hundredths.Sign() == 0 || len(text) > 12 {
+		return "0"
+	}
+	return text
 }
 
 func guardAmounts(ctx context.Context, tx pgx.Tx, o *Opening, dues frozen, _ weight) (string, error) {
@@ -257,7 +276,7 @@ func guardAmounts(ctx context.Context, tx pgx.Tx, o *Opening, dues frozen, _ wei
 	}
 	n := len(dues.args)
 	sql := fmt.Sprintf(`
-		SELECT format('%%s owes %%s %%s, the limit is %%s', due.customer_id, due.amount, due.currency, most.amount)
+		SELECT due.customer_id, due.amount, due.currency, most.amount, count(*) OVER ()
 		FROM %s AS due
 		JOIN unnest($%d::text[], $%d::bigint[]) AS most (currency, amount) USING (currency)
 		WHERE due.reject_code IS NULL AND due.amount > most.amount
@@ -267,12 +286,23 @@ func guardAmounts(ctx context.Context, tx pgx.Tx, o *Opening, dues frozen, _ wei
 	if err != nil {
 		return "", relationError(o.Customers, err)
 	}
-	over, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
+	var (
+		over          []string
+		id, currency  string
+		amount, limit int64
+		all           int
+	)
+	if _, err := pgx.ForEachRow(rows, []any{&id, &amount, &currency, &limit, &all}, func() error {
+		over = append(over, fmt.Sprintf("%s owes %s %s, the limit is %s", id, currency, money.Both(amount, currency), money.Both(limit, currency)))
+		return nil
+	}); err != nil {
 		return "", relationError(o.Customers, err)
 	}
 	if len(over) == 0 {
 		return "", nil
+	}
+	if more := all - len(over); more > 0 {
+		over = append(over, fmt.Sprintf("and %d more", more))
 	}
 	return "amounts above --max-amount: " + strings.Join(over, ", ") + ": raise it, or leave the currency out", nil
 }
@@ -377,7 +407,7 @@ func (l *Ledger) RaiseCaps(ctx context.Context, conn *pgx.Conn, runID int64, cap
 			case err != nil:
 				return fmt.Errorf("raise the cap: %w", err)
 			case before > caps[currency]:
-				return exitcode.With(exitcode.Misconfigured, fmt.Errorf("--raise-cap-to %s=%d: the cap is %d already, and is never lowered", currency, caps[currency], before))
+				return exitcode.With(exitcode.Misconfigured, fmt.Errorf("--raise-cap-to %s=%d: the cap is %s already, and is never lowered", currency, caps[currency], money.Both(before, currency)))
 			}
 			const record = `
 				UPDATE duesday.runs SET raised_caps = coalesce(raised_caps, '{}') ||

@@ -42,7 +42,7 @@ func TestGuards(t *testing.T) {
 		"two rows of one Stripe customer": {rows: 1, more: []string{`'x', 'c0001', NULL, 5, 'usd', true`}},
 		"growth above the limit": {
 			last: 20, rows: 41, guards: charges.Guards{MaxGrowth: "2"},
-			want:    "the expected total is more than 2 times the last (usd 41000, after 20000 in 2026-09): --max-growth lets more through, 0 any",
+			want:    "the expected total is more than 2 times that of the last settled period ($410.00, after $200.00 in 2026-09): --max-growth 2.05 lets it through",
 			through: &charges.Guards{MaxGrowth: "2.05"},
 		},
 		"rejected above a hundredth": {
@@ -57,8 +57,17 @@ func TestGuards(t *testing.T) {
 		},
 		"amount above the limit": {
 			rows: 1, more: []string{`'whale', NULL, NULL, 1001, 'usd', true`}, guards: charges.Guards{MaxAmount: map[string]int64{"usd": 1000}},
-			want:    "amounts above --max-amount: whale owes 1001 usd, the limit is 1000: raise it, or leave the currency out",
+			want:    "amounts above --max-amount: whale owes usd 1001 ($10.01), the limit is 1000 ($10.00): raise it, or leave the currency out",
 			through: &charges.Guards{MaxAmount: map[string]int64{"usd": 1001}},
+		},
+		"amounts above the limit, more than fit": {
+			rows: 1, more: []string{`'k', NULL, NULL, 5010, 'kwd', true`, `'l', NULL, NULL, 5020, 'kwd', true`, `'m', NULL, NULL, 5030, 'kwd', true`,
+				`'n', NULL, NULL, 5040, 'kwd', true`, `'o', NULL, NULL, 5050, 'kwd', true`, `'p', NULL, NULL, 502, 'jpy', true`, `'q', NULL, NULL, 501, 'jpy', true`},
+			guards: charges.Guards{MaxAmount: map[string]int64{"kwd": 5000, "jpy": 500}},
+			want: "amounts above --max-amount: o owes kwd 5050 (KWD 5.050), the limit is 5000 (KWD 5.000), n owes kwd 5040 (KWD 5.040), the limit is 5000 (KWD 5.000), " +
+				"m owes kwd 5030 (KWD 5.030), the limit is 5000 (KWD 5.000), l owes kwd 5020 (KWD 5.020), the limit is 5000 (KWD 5.000), " +
+				"k owes kwd 5010 (KWD 5.010), the limit is 5000 (KWD 5.000), and 2 more: raise it, or leave the currency out",
+			through: &charges.Guards{},
 		},
 		"a Stripe customer behind two rows": {
 			rows: 1, more: []string{`'x', 'c0001', NULL, 5, 'usd', true`}, guards: charges.Guards{UniqueStripeCustomers: true},
@@ -67,9 +76,9 @@ func TestGuards(t *testing.T) {
 		},
 		"two at once": {
 			last: 20, rows: 41, more: bad(4), guards: charges.Guards{MaxGrowth: "2", MaxRejected: "1%"},
-			want: "the expected total is more than 2 times the last (usd 41000, after 20000 in 2026-09): --max-growth lets more through, 0 any; " +
+			want: "the expected total is more than 2 times that of the last settled period ($410.00, after $200.00 in 2026-09): --max-growth 2.05 lets it through; " +
 				"4 of 45 dues would be rejected, more than 3: duesday plan says why; --max-rejected 4 lets them through",
-			through: &charges.Guards{MaxGrowth: "3", MaxRejected: "4"},
+			through: &charges.Guards{MaxGrowth: "2.05", MaxRejected: "4"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -158,9 +167,9 @@ func TestRaiseCaps(t *testing.T) {
 
 	before := b.ledgerState(t)
 	for want, caps := range map[string]map[string]int64{
-		"--raise-cap-to usd=2199: the cap is 2200 already, and is never lowered": {"usd": 2199},
-		"--raise-cap-to eur: period 2026-10 has no dues in that currency":        {"eur": 5, "usd": 5000},
-		"--raise-cap-to usd=2000: the cap is 2200 already, and is never lowered": {"usd": 2000},
+		"--raise-cap-to usd=2199: the cap is 2200 ($22.00) already, and is never lowered": {"usd": 2199},
+		"--raise-cap-to eur: period 2026-10 has no dues in that currency":                 {"eur": 5, "usd": 5000},
+		"--raise-cap-to usd=2000: the cap is 2200 ($22.00) already, and is never lowered": {"usd": 2000},
 	} {
 		err := b.RaiseCaps(b.ctx, b.conn, run, caps)
 		require.EqualError(t, err, want)

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/duesday/duesday/internal/exitcode"
+	"github.com/duesday/duesday/internal/money"
 )
 
 // Opening is what a period is opened, or reopened, with.
@@ -205,13 +206,14 @@ func (l *Ledger) retotal(ctx context.Context, tx pgx.Tx, capFactor string) error
 		return fmt.Errorf("total the dues: %w", err)
 	}
 	var (
-		currency   string
-		total, cap int64
-		over       []string
+		currency    string
+		total, cap  int64
+		over, raise []string
 	)
 	if _, err := pgx.ForEachRow(rows, []any{&currency, &total, &cap}, func() error {
 		if total > cap {
-			over = append(over, fmt.Sprintf("%s %d, with a cap of %d", currency, total, cap))
+			over = append(over, fmt.Sprintf("%s, with a cap of %s", money.Format(total, currency), money.Format(cap, currency)))
+			raise = append(raise, fmt.Sprintf("%s=%d", currency, total))
 		}
 		return nil
 	}); err != nil {
@@ -219,8 +221,9 @@ func (l *Ledger) retotal(ctx context.Context, tx pgx.Tx, capFactor string) error
 	}
 	if len(over) > 0 {
 		slices.Sort(over)
+		slices.Sort(raise)
 		return exitcode.With(exitcode.Stopped, fmt.Errorf(
-			"the spend cap would be passed, nothing was changed: the dues would come to %s; if that is meant, raise it with --raise-cap-to", strings.Join(over, "; ")))
+			"the spend cap would be passed, nothing was changed: the dues would come to %s; if that is meant, --raise-cap-to %s lets them through", strings.Join(over, "; "), strings.Join(raise, ",")))
 	}
 	// What an idempotency_error stands for may have been paid.
 	const claimed = `

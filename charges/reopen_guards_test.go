@@ -23,11 +23,11 @@ func TestReopen_isGuardedAsAnOpeningIs(t *testing.T) {
 		"an amount that is new": {
 			charges.Guards{MaxAmount: map[string]int64{"usd": 2000}},
 			`INSERT INTO duesday.customers VALUES ('z', NULL, NULL, 2001, 'usd')`,
-			"amounts above --max-amount: z owes 2001 usd, the limit is 2000"},
+			"amounts above --max-amount: z owes usd 2001 ($20.01), the limit is 2000 ($20.00)"},
 		"an amount that was read again": {
 			charges.Guards{MaxAmount: map[string]int64{"usd": 2000}},
 			`UPDATE duesday.customers SET amount = 2002 WHERE id = 'c'`,
-			"amounts above --max-amount: c owes 2002 usd, the limit is 2000"},
+			"amounts above --max-amount: c owes usd 2002 ($20.02), the limit is 2000 ($20.00)"},
 		"an amount that was claimed before": {
 			charges.Guards{MaxAmount: map[string]int64{"usd": 2000}},
 			`UPDATE duesday.customers SET amount = 1 WHERE id = 'b'`, ""},

@@ -165,12 +165,12 @@ func TestReopen_refusesAndChangesNothing(t *testing.T) {
 		"past the cap": {
 			sql: `INSERT INTO duesday.customers (id, amount, currency) VALUES ('new', 301, 'usd');
 				INSERT INTO duesday.customers (id, amount, currency) VALUES ('yen', 10000, 'jpy')`,
-			want: "reopen period 2026-10: the spend cap would be passed, nothing was changed: the dues would come to usd 3301, with a cap of 3300; if that is meant, raise it with --raise-cap-to",
+			want: "reopen period 2026-10: the spend cap would be passed, nothing was changed: the dues would come to $33.01, with a cap of $33.00; if that is meant, --raise-cap-to usd=3301 lets them through",
 			code: exitcode.Stopped,
 		},
 		"past two caps": {
 			sql:  `UPDATE duesday.customers SET amount = 9000; INSERT INTO duesday.totals VALUES ('2026-10', 'jpy', 1, 1); INSERT INTO duesday.customers (id, amount, currency) VALUES ('yen', 10000, 'jpy')`,
-			want: "reopen period 2026-10: the spend cap would be passed, nothing was changed: the dues would come to jpy 10000, with a cap of 1; usd 19000, with a cap of 3300; if that is meant, raise it with --raise-cap-to",
+			want: "reopen period 2026-10: the spend cap would be passed, nothing was changed: the dues would come to $190.00, with a cap of $33.00; ¥10,000, with a cap of ¥1; if that is meant, --raise-cap-to jpy=10000,usd=19000 lets them through",
 			code: exitcode.Stopped,
 		},
 		"nobody": {

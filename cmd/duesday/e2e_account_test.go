@@ -112,5 +112,5 @@ func TestAudit_survivesPagesThatFail(t *testing.T) {
 	}
 	p := b.command(t, "reconcile", "--audit", "--rate=1000")
 	p.requireExit(t, 0)
-	require.Contains(t, p.err.String(), "the ledger and Stripe agree on 1 settled periods")
+	require.Contains(t, p.err.String(), "the ledger and Stripe agree on 1 settled period")
 }

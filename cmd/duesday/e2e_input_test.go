@@ -220,7 +220,7 @@ func TestFlags_ofTheContractHaveItsDefaults(t *testing.T) {
 func TestFlags_comeFromTheEnvironmentAndAFlagWins(t *testing.T) {
 	t.Parallel()
 	samples := map[string]string{
-		"string": "given", "int": "7", "float64": "7.5", "bool": "true", "duration": "7s", "durationSlice": "7s", "stringToInt64": "usd=7",
+		"string": "given", "int": "7", "float64": "7.5", "bool": "true", "duration": "7s", "pauses": "7s", "amounts": "usd=7",
 	}
 	for _, cmd := range (&program{}).command().Commands() {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -218,7 +219,7 @@ func TestReport_agreesWithTheBankInEveryFormat(t *testing.T) {
 		succeeded := map[string]int64{}
 		for _, r := range records {
 			for i, text := range r {
-				if text != "" && i != column["amount"] {
+				if text != "" && i != column["amount"] && i != column["amount_decimal"] {
 					require.NotContains(t, "=+-@\t\r\n", text[:1], "a spreadsheet would run %q", text)
 				}
 			}
@@ -243,6 +244,25 @@ func TestReport_agreesWithTheBankInEveryFormat(t *testing.T) {
 			require.Contains(t, text, c.ID)
 		}
 		require.Contains(t, text, "2026-10: settled; 16 succeeded, 1 declined, 2 rejected, 1 processing")
+		require.Contains(t, text, "$10.00")
+		require.Contains(t, text, "¥1,002")
+		require.Regexp(t, `do_not_honor +=HYPERLINK\("http://evil","x"\), "quoted" next li…\n`, text)
+		require.Regexp(t, `customer_id_invalid +id has a character other than printable ASCII,…\n`, text)
+	})
+
+	t.Run("html", func(t *testing.T) {
+		page := report("html")
+		for _, want := range []string{
+			"<title>Billing period 2026-10</title>", "16 of 20 customers have paid.", "¥4,026",
+			`<code><bdi>do_not_honor</bdi></code>`, `<bdi>&#34;bad\n\x1b[31mrow&#34;</bdi>`, "resource_missing",
+		} {
+			require.Contains(t, page, want)
+		}
+		require.NotContains(t, page, "\x1b")
+		alias := start(t, env, "report", "--period="+testPeriod, "--output=html")
+		alias.requireExit(t, 0)
+		read := regexp.MustCompile(`Read from the ledger on [^.]*`)
+		require.Equal(t, read.ReplaceAllString(page, ""), read.ReplaceAllString(alias.out.String(), ""))
 	})
 }
 
@@ -255,6 +275,9 @@ func TestReport_ofAPeriodThatIsNotOpenIsRefused(t *testing.T) {
 	p = b.command(t, "report", "--period=2026-10", "--format=pdf")
 	p.requireExit(t, 2)
 	require.Contains(t, p.err.String(), `--format "pdf": want `)
+	p = b.command(t, "report", "--period=2026-10", "--format=csv", "--output=json")
+	p.requireExit(t, 2)
+	require.Contains(t, p.err.String(), `--output json: --format csv says otherwise`)
 }
 
 func TestStatus_tellsWhereEachPeriodStands(t *testing.T) {

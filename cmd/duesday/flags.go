@@ -109,10 +109,10 @@ func (f *openingFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.capFactor, "spend-cap-factor", "1.10", "spend cap = expected total × `factor`, per currency, fixed at opening")
 	flags.BoolVar(&f.allowEmpty, "allow-empty", false, "let a period without any active customer be opened, and settled")
 	flags.StringVar(&f.guards.MaxGrowth, "max-growth", "2",
-		"open only if no currency's expected total is above `factor` × that of the last settled period, if that had 20 dues; 0: any")
-	flags.StringToInt64Var(&f.guards.MaxAmount, "max-amount", nil, "open only if no single amount is above these, like `usd=50000,jpy=90000` in smallest units")
-	flags.StringVar(&f.guards.MaxRejected, "max-rejected", "1%", "open only if at most so `many` dues would be rejected, or dropped by --reopen: a number, or a percentage that always lets 3 through")
-	flags.BoolVar(&f.guards.UniqueStripeCustomers, "unique-stripe-customers", false, "open only if no Stripe customer is behind two active rows")
+		"refuse to open if a currency's expected total is more than `factor` times that of the last settled period, if that had 20 dues; 0 for any")
+	amountsVar(flags, &f.guards.MaxAmount, "max-amount", "refuse to open if a single amount is above these, like `usd=50000,jpy=90000` in smallest units")
+	flags.StringVar(&f.guards.MaxRejected, "max-rejected", "1%", "refuse to open if more than this `number` of dues would be rejected, or dropped by --reopen; a percentage always lets 3 through")
+	flags.BoolVar(&f.guards.UniqueStripeCustomers, "unique-stripe-customers", false, "refuse to open if a Stripe customer is behind two active rows")
 }
 
 func (f *openingFlags) opening(period charges.Period) (charges.Opening, error) {
@@ -169,8 +169,8 @@ type sendingFlags struct {
 }
 
 func (f *sendingFlags) add(flags *pflag.FlagSet) {
-	flags.Float64Var(&f.rate, "rate", 20, "requests a second to Stripe, at `most`; its own limit is 25 per endpoint unless raised")
-	flags.IntVar(&f.workers, "workers", 16, "charges in flight, at `most`")
+	flags.Float64Var(&f.rate, "rate", 20, "requests to Stripe, at most, `per-second`; its own limit is 25 per endpoint unless raised")
+	flags.IntVar(&f.workers, "workers", 16, "`number` of charges in flight, at most")
 }
 
 func (f *sendingFlags) check() error {
@@ -203,9 +203,9 @@ func (f *leaderFlags) add(flags *pflag.FlagSet) {
 }
 
 func (f *leaderFlags) addTimes(flags *pflag.FlagSet) {
-	flags.DurationVar(&f.leaseDuration, "lease-duration", 15*time.Second, "how `long` a silent leader is waited for before another takes over")
-	flags.DurationVar(&f.renewDeadline, "renew-deadline", 10*time.Second, "how `long` a leader that cannot prove that it leads goes on")
-	flags.DurationVar(&f.retryEvery, "retry-period", 2*time.Second, "`pause` between a leader's signs of life, and between a candidate's tries")
+	flags.DurationVar(&f.leaseDuration, "lease-duration", 15*time.Second, "`duration` for which a silent leader is waited for before another takes over")
+	flags.DurationVar(&f.renewDeadline, "renew-deadline", 10*time.Second, "`duration` for which a leader that cannot prove that it leads goes on")
+	flags.DurationVar(&f.retryEvery, "retry-period", 2*time.Second, "`duration` between a leader's signs of life, and between a candidate's tries")
 }
 
 // lockConfig is how the period's advisory lock is taken.

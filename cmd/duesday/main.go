@@ -30,7 +30,9 @@ func main() {
 		out:      os.Stdout,
 		err:      os.Stderr,
 		env:      os.LookupEnv,
+		environ:  os.Environ,
 		terminal: term.IsTerminal(int(os.Stderr.Fd())),
+		screened: term.IsTerminal(int(os.Stdout.Fd())),
 	}
 	end := p.instrument()
 	code := p.run(ctx, os.Args[1:])

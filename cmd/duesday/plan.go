@@ -53,6 +53,7 @@ already open: what is still to do. It only reads, and exits as opening would.`,
 	opening.add(flags)
 	flags.BoolVar(&future, "allow-future", false, "let --period name a month that has not begun")
 	addOutput(cmd, &output)
+	complete(cmd, "stripe-method", "charges", "payment_intents")
 	return cmd
 }
 

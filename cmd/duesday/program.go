@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -30,6 +31,7 @@ type program struct {
 	quiet    bool             // warnings and errors only
 	bar      *bar             // what err is, if it is a terminal
 	now      func() time.Time // nil: the clock
+	environ  func() []string  // all that env knows; nil: nobody looks for slips
 
 	// inCluster finds the cluster that the process runs in; nil: leader.InCluster.
 	inCluster func(namespace string) (*leader.Cluster, error)
@@ -70,6 +72,27 @@ func (e errSaid) Unwrap() error { return e.error }
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
+// say writes what a command did, and not what it was asked for.
+func (p *program) say(format string, args ...any) {
+	if !p.quiet {
+		fmt.Fprintf(p.out, format, args...)
+	}
+}
+
+// aSwitch is the switch that was given, if there was one alone.
+func aSwitch(cmd *cobra.Command) string {
+	given := []string{}
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Value.Type() == "bool" {
+			given = append(given, "--"+f.Name)
+		}
+	})
+	if len(given) != 1 {
+		return "--some-switch"
+	}
+	return given[0]
+}
+
 // usage is an error of the command line or the environment: exit code 2.
 func usage(format string, args ...any) error {
 	return exitcode.With(exitcode.Misconfigured, fmt.Errorf(format, args...))
@@ -82,10 +105,11 @@ func (p *program) command() *cobra.Command {
 		Long: `Duesday charges every active customer exactly once per billing period, through
 Stripe, from customers that are kept in Postgres.
 
-Start with:  duesday migrate      create the schema
-             duesday plan         see what a run would do; it changes nothing
-             duesday run          bill the period
-             duesday report       see what became of it
+Start with:
+  duesday migrate  create the schema
+  duesday plan     see what a run would do; it changes nothing
+  duesday run      bill the period
+  duesday report   see what became of it
 
 Every flag --some-flag can be given as DUESDAY_SOME_FLAG; a flag wins. The
 secrets come from the environment alone:
@@ -108,6 +132,9 @@ Exit codes:
 			if err := p.fromEnvironment(cmd.Flags()); err != nil {
 				return err
 			}
+			if !isCompletion(cmd) {
+				p.warnUnknown(cmd)
+			}
 			// Most likely a variable that was to hold a month and does not.
 			if f := cmd.Flags().Lookup("period"); f != nil && f.Changed && f.Value.String() == "" {
 				return usage("--period: want YYYY-MM, like 2026-10, got an empty text; leave it out for the current month")
@@ -119,17 +146,21 @@ Exit codes:
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		return exitcode.With(exitcode.Misconfigured, err)
 	})
-	root.CompletionOptions.HiddenDefaultCmd = true
+	root.PersistentFlags().BoolVarP(&p.quiet, "quiet", "q", false, "tell only of warnings and errors; what a command is asked for it prints all the same")
 	root.AddCommand(p.runCommand(), p.planCommand(), p.statusCommand(), p.reportCommand(), p.reconcileCommand(),
-		p.migrateCommand(), p.proxyCommand(), p.keyCommand(), p.versionCommand())
+		p.migrateCommand(), p.proxyCommand(), p.keyCommand(), p.versionCommand(), p.manCommand())
 	for _, cmd := range root.Commands() {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usage("unexpected argument %q: want flags only", args[0])
+			if len(args) == 0 {
+				return nil
 			}
-			return nil
+			if _, err := strconv.ParseBool(args[0]); err == nil {
+				return usage("unexpected argument %q: a switch takes its value with =, like %s=%[1]s", args[0], aSwitch(cmd))
+			}
+			return usage("unexpected argument %q: want flags only", args[0])
 		}
 	}
+	completeFlags(root)
 	root.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
 			return usage("unknown command %q: see duesday --help", args[0])
@@ -146,7 +177,7 @@ func (p *program) fromEnvironment(flags *pflag.FlagSet) error {
 		if f.Changed || f.Name == "help" || first != nil {
 			return
 		}
-		name := "DUESDAY_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		name := variable(f.Name)
 		value, ok := p.env(name)
 		if !ok {
 			return
@@ -220,8 +251,11 @@ func databaseError(err error) error {
 
 func (p *program) logger(format string, debug bool) *zap.Logger {
 	level := zapcore.InfoLevel
-	if debug {
+	switch {
+	case debug:
 		level = zapcore.DebugLevel
+	case p.quiet:
+		level = zapcore.WarnLevel
 	}
 	cfg := zap.NewProductionEncoderConfig()
 	cfg.EncodeTime = zapcore.RFC3339NanoTimeEncoder

@@ -52,10 +52,11 @@ The admin listener serves /healthz, /readyz and /metrics too.`,
 	flags.SortFlags = false
 	flags.StringVar(&f.listen, "listen", ":8080", "`address` for Stripe's clients")
 	flags.StringVar(&f.adminListen, "admin-listen", ":8081", "`address` for the admin API and the probes")
-	flags.DurationVar(&f.timeout, "upstream-timeout", stripeTimeout, "how `long` Stripe may take for a request")
-	flags.DurationVar(&f.drain, "drain-timeout", 25*time.Second, "how `long` requests under way may take after a stop; pods need a longer termination grace period")
-	flags.IntVar(&f.connections, "database-connections", 10, "connections to Postgres, at `most`")
+	flags.DurationVar(&f.timeout, "upstream-timeout", stripeTimeout, "`duration` that Stripe may take for a request")
+	flags.DurationVar(&f.drain, "drain-timeout", 25*time.Second, "`duration` that requests under way may take after a stop; pods need a longer termination grace period")
+	flags.IntVar(&f.connections, "database-connections", 10, "`number` of connections to Postgres, at most")
 	f.logFlags.add(flags, p.terminal)
+	complete(cmd, "log-format", "json", "console")
 	return cmd
 }
 

@@ -24,8 +24,8 @@ type dunningFlags struct {
 
 func (f *dunningFlags) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.retry, "retry-declined", false, "open a new attempt, under a new key, for declined charges that are due for one")
-	flags.DurationSliceVar(&f.schedule, "retry-schedule", []time.Duration{72 * time.Hour, 120 * time.Hour, 168 * time.Hour},
-		"how long after attempt 1, 2, … the next is due; at most 7 `pauses`")
+	f.schedule = []time.Duration{72 * time.Hour, 120 * time.Hour, 168 * time.Hour}
+	flags.Var(&pauses{to: &f.schedule}, "retry-schedule", "how long after attempt 1, 2, … the next is due: at most 7 `durations`")
 }
 
 // dunning is nil if no new attempts are wanted.
@@ -88,6 +88,7 @@ periods and compares it with the ledger; a difference is a line, and exit code 3
 	flags.StringVar(&f.since, "since", "", "only billing periods from `YYYY-MM` on")
 	flags.BoolVar(&f.audit, "audit", false, "compare the ledger with Stripe instead, and change nothing")
 	flags.StringVar(&f.output, "output", "table", "`format` of the audit: table or json")
+	complete(cmd, "output", "table", "json")
 	f.dunningFlags.add(flags)
 	flags.StringVar(&f.customers, "customers", "duesday.customers", "`table` or view that says who is still active")
 	f.sendingFlags.add(flags)
@@ -99,6 +100,7 @@ periods and compares it with the ledger; a difference is a line, and exit code 3
 		flags.Lookup(name).Usage += "; for the metrics alone"
 	}
 	f.logFlags.add(flags, p.terminal)
+	complete(cmd, "log-format", "json", "console")
 	return cmd
 }
 
@@ -281,6 +283,14 @@ func (p *program) audit(ctx context.Context, pool dbPool, g *charges.Gateway, pa
 	if n := len(differences); n > 0 {
 		return exitcode.With(exitcode.Stopped, fmt.Errorf("the ledger and Stripe differ in %d charges", n))
 	}
-	fmt.Fprintf(p.err, "the ledger and Stripe agree on %d settled periods\n", len(settled))
+	if p.quiet {
+		return nil
+	}
+	switch n := len(settled); n {
+	case 0:
+		fmt.Fprintln(p.err, "no period is settled yet, and so there was nothing to compare; see duesday status")
+	default:
+		fmt.Fprintf(p.err, "the ledger and Stripe agree on %d settled %s\n", n, plural(n, "period", "periods"))
+	}
 	return nil
 }

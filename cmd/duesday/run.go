@@ -69,7 +69,7 @@ the others exit with 0.`,
 	flags.Lookup("period").Usage = "billing period `YYYY-MM` (default: the month that the owning Job was scheduled for, else the one that it is now, in --time-zone)"
 	f.openingFlags.add(flags)
 	flags.BoolVar(&f.reopen, "reopen", false, "read the customers again for all who have no slot yet, or a rejected one")
-	flags.StringToInt64Var(&f.raiseCaps, "raise-cap-to", nil, "set the period's spend cap to exactly this, like `usd=49500000` in smallest units; recorded in runs")
+	amountsVar(flags, &f.raiseCaps, "raise-cap-to", "set the period's spend cap to exactly this, like `usd=49500000` in smallest units; recorded in runs")
 	flags.BoolVar(&f.allowFuture, "allow-future", false, "let --period name a month that has not begun")
 	f.restoreFlags.add(flags)
 	f.dunningFlags.add(flags)
@@ -80,6 +80,8 @@ the others exit with 0.`,
 	f.metricsFlags.add(flags)
 	f.tellFlags.add(flags)
 	f.logFlags.add(flags, p.terminal)
+	complete(cmd, "stripe-method", "charges", "payment_intents")
+	complete(cmd, "log-format", "json", "console")
 	return cmd
 }
 
