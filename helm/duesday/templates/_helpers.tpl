@@ -104,3 +104,14 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded{{ if ne (. | int
 {{- end }}
 {{- $name }}
 {{- end }}
+
+{{- /* The shards' Leases, as a JSON array: each shard elects its leader by one of its own, named as --lease-name says. */}}
+{{- define "duesday.shardLeases" -}}
+{{- $names := list }}
+{{- if gt (int .Values.shards) 1 }}
+{{- range $i := until (int .Values.shards) }}
+{{- $names = append $names (printf "%s-shard-%d" (include "duesday.fullname" $) $i) }}
+{{- end }}
+{{- end }}
+{{- $names | toJson }}
+{{- end }}

@@ -89,6 +89,10 @@ priorityClassName: {{ . | quote }}
 {{- if eq .command "run" }}
 - name: DUESDAY_LEASE_NAME
   value: {{ include "duesday.fullname" $ }}
+{{- if gt (int $.Values.shards) 1 }}
+- name: DUESDAY_SHARDS
+  value: {{ $.Values.shards | int | quote }}
+{{- end }}
 {{- else if eq .command "reconcile" }}
 - name: DUESDAY_RETRY_DECLINED
   value: {{ $.Values.reconcile.retryDeclined | quote }}
