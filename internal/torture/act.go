@@ -93,6 +93,7 @@ func (w *world) killAll() {
 	}
 	w.mu.Lock()
 	all := slices.Clone(w.replicas)
+	w.generation++ // what comes after may be split otherwise
 	w.mu.Unlock()
 	for _, p := range all {
 		if p.alive() {

@@ -15,8 +15,11 @@ const restarts = 12
 func (w *world) bill() {
 	w.trouble.Store(true)
 	defer w.trouble.Store(false)
-	for range 3 {
-		if _, err := w.start(w.runArgs()...); err != nil {
+	w.mu.Lock()
+	first := w.runs()
+	w.mu.Unlock()
+	for _, args := range first {
+		if _, err := w.start(args...); err != nil {
 			w.problem("%v", err)
 			return
 		}
@@ -41,10 +44,12 @@ func (w *world) bill() {
 				w.checkExit(p)
 				if p.code() != 0 && p.args[0] == "run" && replaced < restarts {
 					replaced++
-					live++
-					if _, err := w.start(w.runArgs()...); err != nil {
-						w.problem("%v", err)
-						return
+					for _, args := range w.replacements(p) {
+						live++
+						if _, err := w.start(args...); err != nil {
+							w.problem("%v", err)
+							return
+						}
 					}
 				}
 			}
@@ -79,7 +84,7 @@ func (w *world) onClock() {
 		w.mu.Lock()
 		w.fired[i] = true
 		w.mu.Unlock()
-		victim := w.all()[i%3]
+		victim := w.all()[i%len(w.all())]
 		w.later(time.Duration(st.n)*time.Millisecond, func() { w.act(st.do, victim, "") })
 	}
 }
@@ -88,7 +93,7 @@ func (w *world) onClock() {
 func (w *world) checkExit(p *replica) {
 	code, said := p.code(), false
 	for _, message := range []string{`"another replica leads, nothing to do here"`, `"period settled"`,
-		`"period already settled, nothing to do"`, `"nothing is in doubt or processing"`} {
+		`"period already settled, nothing to do"`, `"shard done, the others go on"`, `"nothing is in doubt or processing"`} {
 		said = said || p.said(message)
 	}
 	switch {
@@ -119,9 +124,13 @@ func (w *world) once(args ...string) int {
 // until repeats a command, as cron would, until all is settled. What Stripe
 // failed without telling is waited out.
 func (w *world) until(what string, args ...string) bool {
+	return w.repeat(what, func() bool { return w.once(args...) == 0 })
+}
+
+func (w *world) repeat(what string, try func() bool) bool {
 	const rounds = 8
 	for range rounds {
-		if w.once(args...) == 0 {
+		if try() {
 			return true
 		}
 		w.sim.RollForward()
@@ -143,7 +152,7 @@ func (w *world) passTime(d time.Duration) {
 // pending decided, and those that declined asked again.
 func (w *world) finish() {
 	w.sim.SetAuth(0)
-	if !w.until("the period", w.runArgs()...) {
+	if !w.repeat("the period", w.rerun) {
 		return
 	}
 	for _, c := range w.customers {

@@ -20,6 +20,8 @@ import (
 type replica struct {
 	number int
 	args   []string
+	// generation is the world's at its start.
+	generation int
 	cmd    *exec.Cmd
 	stripe *httptest.Server
 	conns  atomic.Int64 // open connections to Stripe
@@ -57,7 +59,7 @@ func (w *world) start(args ...string) (*replica, error) {
 		p.stripe.Close()
 		return nil, fmt.Errorf("start the binary: %w", err)
 	}
-	p.number = len(w.replicas) + 1
+	p.number, p.generation = len(w.replicas)+1, w.generation
 	p.excused.Store(w.refusing)
 	w.replicas = append(w.replicas, p)
 	go func() {

@@ -83,6 +83,9 @@ type schedule struct {
 	faults        map[stripesim.Kind]float64
 	listFaults    float64 // of the requests that look a charge up
 	steps         []step
+	// shards are how many have the period between them, from one rerun to the
+	// next; empty: replicas, of which one leads.
+	shards []int
 }
 
 // draw makes the schedule of a seed.
@@ -124,6 +127,7 @@ func draw(seed uint64) schedule {
 	if naps {
 		s.steps = append(s.steps, step{on: onRequest, n: 2 + r.IntN(len(s.customers)/2), do: pick(r, nap, napDrop)})
 	}
+	s.shards = drawShards(seed)
 	slices.SortStableFunc(s.steps, func(a, b step) int { return a.n - b.n })
 	return s
 }
@@ -179,6 +183,9 @@ func (s schedule) String() string {
 		behave[c.behaves]++
 	}
 	fmt.Fprintf(&b, "seed %d: %d customers %v, %s, rate %d, %d workers, latency %s\n", s.seed, len(s.customers), behave, s.method, s.rate, s.workers, s.latency)
+	if len(s.shards) > 0 {
+		fmt.Fprintf(&b, "  shards %v, from one rerun to the next\n", s.shards)
+	}
 	fmt.Fprintf(&b, "  faults %v, of look-ups %v\n", s.faults, s.listFaults)
 	for _, st := range s.steps {
 		fmt.Fprintf(&b, "  at %s %d: %s\n", st.on, st.n, st.do)

@@ -52,6 +52,9 @@ type world struct {
 	fired    []bool
 	senders  map[string]*replica // of a key, the last
 	refusing bool                // Stripe refuses the API key
+	// generation counts the reruns with another number of shards; renewed is the
+	// last whose processes were started.
+	generation, renewed int
 	problems []string
 	figures  figures
 }
