@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
@@ -78,6 +79,7 @@ type Config struct {
 	Pool   *pgxpool.Pool   // for what needs no lock: settling, reading
 	Lead   Leadership
 	Log    *zap.Logger
+	Tracer trace.Tracer // nil: nobody traces, at no cost
 }
 
 // The reasons why a run ends before its work does.
@@ -122,10 +124,10 @@ type Summary struct {
 //
 // The error carries the process's exit code: nil is 0, the period is settled.
 func Run(ctx context.Context, cfg Config) (Summary, error) {
-	return begin(ctx, cfg, (*run).bill)
+	return begin(ctx, cfg, "run", (*run).bill)
 }
 
-func begin(ctx context.Context, cfg Config, work func(*run, context.Context) error) (Summary, error) {
+func begin(ctx context.Context, cfg Config, name string, work func(*run, context.Context) error) (Summary, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -138,15 +140,17 @@ func begin(ctx context.Context, cfg Config, work func(*run, context.Context) err
 		r.summary.Shard = cfg.Ledger.Shard.String()
 	}
 	r.Live.begin(r.summary.Period, cfg.Now)
+	ctx, end := r.traceRun(ctx, name)
 	err := work(r, ctx)
 	r.summary.Seconds = cfg.Now().Sub(began).Seconds()
 	p := r.Live.Snapshot()
 	r.summary.This = p.This
-	r.summary.This.LookedUp = r.lookedUp
 	if p.Known && !r.Ledger.Shard.Split() {
 		r.summary.Money = p.Money
 	}
+	r.summary.This.LookedUp = r.lookedUp
 	r.record(ctx, err)
+	end(err)
 	return r.summary, err
 }
 
@@ -156,7 +160,8 @@ type run struct {
 	state   charges.PeriodState
 	// opened is where the period stands if this run opened it.
 	opened *charges.Standing
-	keyed  bool // the vault gave a key
+	span   trace.Span // nil without a Tracer
+	keyed  bool       // the vault gave a key
 	// checked: the ledger was compared with Stripe; lookedUp: it was restored
 	// from there.
 	checked, lookedUp bool
@@ -180,7 +185,7 @@ func (r *run) bill(ctx context.Context) error {
 func (r *run) work(ctx context.Context, own func(*work)) error {
 	w := r.startWork(ctx)
 	defer w.end()
-	w.pass(r.inDoubt, w.send)
+	w.pass(r.inDoubt, w.resend)
 	own(w)
 	if r.Dunning != nil {
 		w.pass(r.declined, w.send)
@@ -194,7 +199,7 @@ func (r *run) work(ctx context.Context, own func(*work)) error {
 // it also opens new attempts. Otherwise it is as Run, also in how it ends: nil
 // means that nothing is in doubt.
 func Reconcile(ctx context.Context, cfg Config) (Summary, error) {
-	return begin(ctx, cfg, (*run).reconcile)
+	return begin(ctx, cfg, "reconcile", (*run).reconcile)
 }
 
 func (r *run) reconcile(ctx context.Context) error {

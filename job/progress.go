@@ -22,6 +22,9 @@ type Progress struct {
 	Tally charges.Tally
 	Money []charges.Money
 	This  Counts // this run's part
+	// InFlight are those of Tally.InDoubt that this run claimed and has no
+	// answer for yet, nor waited for one in vain.
+	InFlight int
 
 	// Left is how many dues the run still has before it.
 	Left int
@@ -56,6 +59,7 @@ type Live struct {
 	claims   bool // the run claims dues, and not only settles what is open
 	standing charges.Standing
 	money    map[string]int // where a currency is in standing.Money
+	doubted  int            // slots in doubt, without those in flight
 	this     Counts
 	lately   window
 }
@@ -71,6 +75,7 @@ func (l *Live) Snapshot() Progress {
 		Period: l.period, StartedAt: l.started, At: l.now(), Known: l.known,
 		Tally: l.standing.Tally, Money: append([]charges.Money(nil), l.standing.Money...), This: l.this,
 	}
+	p.InFlight = max(p.Tally.InDoubt-l.doubted, 0)
 	p.Left = p.Tally.InDoubt
 	if l.claims {
 		p.Left += p.Tally.Unclaimed
@@ -89,7 +94,7 @@ func (l *Live) begin(period string, now func() time.Time) {
 	defer l.mu.Unlock()
 	l.now, l.period = now, period
 	l.started, l.known, l.claims, l.this, l.lately = time.Time{}, false, false, Counts{}, window{}
-	l.standing, l.money = charges.Standing{}, nil
+	l.standing, l.money, l.doubted = charges.Standing{}, nil, 0
 }
 
 // start is told where the period stands as the work begins, nil if that could
@@ -103,7 +108,7 @@ func (l *Live) start(standing *charges.Standing, claims bool) {
 	if standing == nil {
 		return
 	}
-	l.known, l.standing = true, *standing
+	l.known, l.standing, l.doubted = true, *standing, standing.Tally.InDoubt
 	for i, m := range standing.Money {
 		l.money[m.Currency] = i
 	}
@@ -137,6 +142,13 @@ func (l *Live) takenUp(n int) {
 	l.this.InDoubt += int64(n)
 }
 
+// leftInDoubt counts a slot whose send came to nothing.
+func (l *Live) leftInDoubt() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.doubted++
+}
+
 // again forgets the slots in doubt of this run, since they are all about to be
 // taken up once more.
 func (l *Live) again() {
@@ -163,6 +175,9 @@ func (l *Live) settled(results []result) {
 		}
 		if r.was == charges.Claimed {
 			l.this.InDoubt--
+		}
+		if r.doubted && l.doubted > 0 {
+			l.doubted--
 		}
 		l.move(r.was, r.Status, r.currency, r.amount)
 	}

@@ -89,3 +89,34 @@ func TestLive_countsWhatWasThereBeforeTheRun(t *testing.T) {
 	require.Zero(t, second.Left)
 	require.Zero(t, second.End)
 }
+
+// What was just claimed is on its way, and no reason to worry.
+func TestLive_tellsInFlightFromInDoubt(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.Lead = b.lead(t)
+	b.Live = new(job.Live)
+	b.sim.FaultCustomer("cus_10", stripesim.Fault{Kind: stripesim.Error500BeforeCommit})
+	var flew, doubted atomic.Int64
+	b.sim.OnCommit(func(stripesim.Charge) {
+		p := b.Live.Snapshot()
+		flew.Store(max(flew.Load(), int64(p.InFlight)))
+		doubted.Store(max(doubted.Load(), int64(p.Tally.InDoubt-p.InFlight)))
+	})
+	for range 2 { // the second finds it in doubt
+		_, err := job.Run(context.Background(), b.Config)
+		require.ErrorIs(t, err, job.ErrUnfinished)
+		require.LessOrEqual(t, doubted.Load(), int64(1))
+		p := b.requireStanding(t, b.Live)
+		require.Equal(t, 1, p.Tally.InDoubt)
+		require.Zero(t, p.InFlight)
+		require.Equal(t, 1, p.Left)
+		b.Sender.MayCharge, b.Sender.RefreshWindow = nil, nil
+	}
+	require.NotZero(t, flew.Load())
+	b.db.Exec(t, `UPDATE duesday.charges SET key_window_at = key_window_at - interval '25 hours'`)
+	b.sim.Advance(25 * time.Hour)
+	b.requireFinished(t)
+	p := b.requireStanding(t, b.Live)
+	require.Zero(t, p.Tally.InDoubt+p.InFlight)
+}

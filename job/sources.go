@@ -13,7 +13,7 @@ import (
 )
 
 // inDoubt hands out the slots that are claimed and not settled.
-func (r *run) inDoubt(ctx context.Context, emit func(charges.Slot)) error {
+func (r *run) inDoubt(ctx context.Context, emit func([]charges.Slot)) error {
 	if mutant.Is("skip-recovery") {
 		return nil
 	}
@@ -30,7 +30,7 @@ func (r *run) inDoubt(ctx context.Context, emit func(charges.Slot)) error {
 }
 
 // processing hands out the slots that Stripe had not decided.
-func (r *run) processing(ctx context.Context, emit func(charges.Slot)) error {
+func (r *run) processing(ctx context.Context, emit func([]charges.Slot)) error {
 	return r.pages(ctx, func(ctx context.Context, after string) ([]charges.Slot, error) {
 		return r.Ledger.Processing(ctx, r.Pool, after, r.PageSize)
 	}, emit)
@@ -39,7 +39,7 @@ func (r *run) processing(ctx context.Context, emit func(charges.Slot)) error {
 // declined opens new attempts for the declined slots that are due, and hands
 // them out. The customers relation is read beside the lock's connection, where
 // a slow view would cost the leadership.
-func (r *run) declined(ctx context.Context, emit func(charges.Slot)) error {
+func (r *run) declined(ctx context.Context, emit func([]charges.Slot)) error {
 	for after := ""; ctx.Err() == nil; {
 		ids, err := r.Ledger.DueAgain(ctx, r.Pool, *r.Dunning, after, r.PageSize)
 		if err != nil {
@@ -60,9 +60,7 @@ func (r *run) declined(ctx context.Context, emit func(charges.Slot)) error {
 			return err
 		}
 		r.Live.claimed(page, charges.Declined)
-		for _, slot := range page {
-			emit(slot)
-		}
+		emit(page)
 		after = ids[len(ids)-1]
 	}
 	return nil
@@ -70,16 +68,14 @@ func (r *run) declined(ctx context.Context, emit func(charges.Slot)) error {
 
 // pages hands out what read returns, page after page in the order of customer
 // ids, until a page is not full.
-func (r *run) pages(ctx context.Context, read func(context.Context, string) ([]charges.Slot, error), emit func(charges.Slot)) error {
+func (r *run) pages(ctx context.Context, read func(context.Context, string) ([]charges.Slot, error), emit func([]charges.Slot)) error {
 	after := ""
 	for ctx.Err() == nil {
 		page, err := read(ctx, after)
 		if err != nil {
 			return err
 		}
-		for _, slot := range page {
-			emit(slot)
-		}
+		emit(page)
 		if len(page) < r.PageSize {
 			return nil
 		}
@@ -90,7 +86,7 @@ func (r *run) pages(ctx context.Context, read func(context.Context, string) ([]c
 
 // dues claims page after page and hands out what was claimed. The next page is
 // claimed while the workers are still on the one before.
-func (r *run) dues(ctx context.Context, emit func(charges.Slot)) error {
+func (r *run) dues(ctx context.Context, emit func([]charges.Slot)) error {
 	if err := r.Lead.Do(ctx, r.Ledger.GatherCursors); err != nil {
 		return err
 	}
@@ -109,9 +105,7 @@ func (r *run) dues(ctx context.Context, emit func(charges.Slot)) error {
 		}
 		r.Live.claimed(page.Slots, charges.Unclaimed)
 		r.Live.rejected(page.Rejected)
-		for _, slot := range page.Slots {
-			emit(slot)
-		}
+		emit(page.Slots)
 		if page.Dues < r.PageSize {
 			return nil
 		}
@@ -130,12 +124,13 @@ const (
 type result struct {
 	charges.Settlement
 	was      charges.Status
+	doubted  bool // it was in doubt before it was sent
 	amount   int64
 	currency string
 }
 
-func resultOf(slot *charges.Slot, was charges.Status, out *charges.Outcome) result {
-	return result{Settlement: out.Settlement(slot.Key), was: was, amount: slot.Amount, currency: slot.Currency}
+func resultOf(t *task, was charges.Status, out *charges.Outcome) result {
+	return result{Settlement: out.Settlement(t.Key), was: was, doubted: t.doubted, amount: t.Amount, currency: t.Currency}
 }
 
 // settle records results in batches until the channel is closed. What cannot

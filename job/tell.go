@@ -72,9 +72,12 @@ func (p Progress) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	}
 	if p.Known {
 		enc.AddInt("customers", p.Tally.Dues())
-		if err := enc.AddReflected("all_runs", p.Tally); err != nil {
+		all := p.Tally
+		all.InDoubt -= p.InFlight
+		if err := enc.AddReflected("all_runs", all); err != nil {
 			return err
 		}
+		enc.AddInt("in_flight", p.InFlight)
 		enc.AddInt("left", p.Left)
 	}
 	if err := addCharged(enc, p.Money); err != nil {

@@ -94,36 +94,50 @@ func (w *work) refreshWindow(ctx context.Context, slot *charges.Slot) error {
 	return err
 }
 
-// source hands out slots until there are no more or ctx ends.
-type source func(ctx context.Context, emit func(charges.Slot)) error
+// source hands out pages of slots until there are no more or ctx ends.
+type source func(ctx context.Context, emit func([]charges.Slot)) error
+
+// task is a slot that something is to be done with.
+type task struct {
+	charges.Slot
+	page    *page // for the trace
+	doubted bool  // it is in doubt, and not only claimed
+}
 
 // pass does with all slots of a source what is to be done, and returns when
 // their results are on record. An error of the source stops the work once the
 // slots that it had handed out are through.
-func (w *work) pass(from source, do func(*charges.Slot, chan<- result)) {
+func (w *work) pass(from source, do func(*task, chan<- result)) {
 	if w.stopped() != nil {
 		return
 	}
-	slots := make(chan charges.Slot, w.PageSize)
+	tasks := make(chan task, w.PageSize)
 	results := make(chan result, settleBatch)
 
 	var senders, settler sync.WaitGroup
 	for range w.Workers {
 		senders.Go(func() {
-			for slot := range slots {
-				do(&slot, results)
+			for t := range tasks {
+				do(&t, results)
+				t.page.done()
 			}
 		})
 	}
 	settler.Go(func() { w.settle(results) })
 
-	err := from(w.ctx, func(s charges.Slot) {
-		select {
-		case slots <- s:
-		case <-w.ctx.Done():
+	began := w.Now()
+	err := from(w.ctx, func(slots []charges.Slot) {
+		p := w.newPage(len(slots), began)
+		for _, s := range slots {
+			select {
+			case tasks <- task{Slot: s, page: p}:
+			case <-w.ctx.Done():
+				p.done()
+			}
 		}
+		began = w.Now()
 	})
-	close(slots)
+	close(tasks)
 	senders.Wait()
 	close(results)
 	settler.Wait()
@@ -137,19 +151,21 @@ func (w *work) pass(from source, do func(*charges.Slot, chan<- result)) {
 func (w *work) passAgain() {
 	if w.stopped() == nil && w.Live.inDoubt() > 0 {
 		w.Live.again()
-		w.pass(w.inDoubt, w.send)
+		w.pass(w.inDoubt, w.resend)
 	}
 }
 
 // look asks Stripe about a slot that it had not decided yet.
-func (w *work) look(slot *charges.Slot, results chan<- result) {
+func (w *work) look(t *task, results chan<- result) {
 	if w.stopped() != nil {
 		return
 	}
-	out := w.Sender.Look(w.ctx, w.inFlight, slot)
+	inFlight, span := w.traceSlot("look", t)
+	out := w.Sender.Look(w.ctx, inFlight, &t.Slot)
+	endSlot(span, &out)
 	switch out.Verdict {
 	case charges.Paid, charges.Refused, charges.Impossible:
-		results <- resultOf(slot, charges.Processing, &out)
+		results <- resultOf(t, charges.Processing, &out)
 	case charges.Pending:
 	case charges.Forbidden:
 		w.refused(out.Err)
@@ -158,11 +174,19 @@ func (w *work) look(slot *charges.Slot, results chan<- result) {
 	}
 }
 
-func (w *work) send(slot *charges.Slot, results chan<- result) {
+// resend sends a slot that is in doubt.
+func (w *work) resend(t *task, results chan<- result) {
+	t.doubted = true
+	w.send(t, results)
+}
+
+func (w *work) send(t *task, results chan<- result) {
 	if w.stopped() != nil {
 		return // stays claimed; the next run sends it
 	}
-	out := w.Sender.Send(w.ctx, w.inFlight, slot)
+	inFlight, span := w.traceSlot("charge", t)
+	out := w.Sender.Send(w.ctx, inFlight, &t.Slot)
+	endSlot(span, &out)
 	if mutant.Is("in-doubt-is-declined") && out.Verdict == charges.Unknown {
 		out.Verdict = charges.Refused
 	}
@@ -173,8 +197,11 @@ func (w *work) send(slot *charges.Slot, results chan<- result) {
 			w.Log.Error("Stripe saw other parameters under a slot's key: somebody changed a frozen row; the slot is rejected, look at it",
 				zap.String("request_id", out.RequestID))
 		}
-		results <- resultOf(slot, charges.Claimed, &out)
+		results <- resultOf(t, charges.Claimed, &out)
 		return
+	}
+	if !t.doubted {
+		w.Live.leftInDoubt()
 	}
 	w.Log.Debug("slot left in doubt", zap.Stringer("verdict", out.Verdict),
 		zap.String("request_id", out.RequestID), zap.Error(out.Err))

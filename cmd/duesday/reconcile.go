@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
 
 	"github.com/duesday/duesday/charges"
@@ -54,6 +55,7 @@ type reconcileFlags struct {
 	vaultFlags
 	clock periodFlags // which month is due, for the metrics
 	metricsFlags
+	tellFlags
 	leaderFlags
 	logFlags
 }
@@ -78,7 +80,15 @@ periods and compares it with the ledger; a difference is a line, and exit code 3
 				f.metricsFlags = metricsFlags{}
 			}
 			return p.watched(cmd.Context(), "reconcile", f.metricsFlags, f.clock, f.logFlags, func(ctx context.Context, w *watch) error {
-				return p.reconcile(ctx, f, w)
+				var end reconciled
+				notify, err := p.notifier(f.notifyFlags)
+				if err == nil {
+					err = p.reconcile(ctx, f, w, &end)
+				}
+				if !f.audit {
+					end.tell(ctx, f.tellFlags, notify, err)
+				}
+				return end.write(err)
 			})
 		},
 	}
@@ -95,6 +105,7 @@ periods and compares it with the ledger; a difference is a line, and exit code 3
 	f.vaultFlags.add(flags)
 	f.leaderFlags.addTimes(flags)
 	f.metricsFlags.add(flags)
+	f.tellFlags.add(flags)
 	f.clock.addClock(flags)
 	for _, name := range []string{"period-offset", "time-zone"} {
 		flags.Lookup(name).Usage += "; for the metrics alone"
@@ -104,7 +115,8 @@ periods and compares it with the ledger; a difference is a line, and exit code 3
 	return cmd
 }
 
-func (p *program) reconcile(ctx context.Context, f reconcileFlags, w *watch) error {
+// reconcile fills in end as it goes.
+func (p *program) reconcile(ctx context.Context, f reconcileFlags, w *watch, end *reconciled) error {
 	if err := errors.Join(f.sendingFlags.check(), f.leaderFlags.check(), f.logFlags.check(), checkOutput(f.output)); err != nil {
 		return err
 	}
@@ -120,7 +132,10 @@ func (p *program) reconcile(ctx context.Context, f reconcileFlags, w *watch) err
 	if f.audit && f.vaultFlags.url != "" {
 		return usage("--vault-url: an audit reads all periods, and so with STRIPE_API_KEY; a key that may only read will do")
 	}
-	gateway, vault, err := p.stripe(f.vaultFlags, f.workers, w.observers()...)
+	log := p.logger(f.format, f.debug)
+	traces := p.tracing(ctx, log)
+	defer traces.end(ctx)
+	gateway, vault, err := p.stripe(f.vaultFlags, f.workers, traces.observe(w.observers())...)
 	if err != nil {
 		return err
 	}
@@ -148,17 +163,14 @@ func (p *program) reconcile(ctx context.Context, f reconcileFlags, w *watch) err
 	if f.audit {
 		return p.audit(ctx, pool, gateway, pacer, wanted, f.output)
 	}
-	r := reconciler{program: p, watch: w, flags: f, dunning: dunning, pool: pool, gateway: gateway, vault: vault, pacer: pacer, log: p.logger(f.format, f.debug)}
+	end.log, end.wanted = log, len(wanted)
+	r := reconciler{program: p, watch: w, flags: f, dunning: dunning, pool: pool, gateway: gateway, vault: vault,
+		pacer: pacer, log: log, tracer: traces.jobTracer(), end: end}
 	detach := w.attach(ctx, pool)
 	err = r.all(ctx, wanted)
 	detach()
 	w.end(ctx, err)
-	if err != nil {
-		r.log.Error("reconcile ended", zap.Int("exit_code", exitcode.Of(err)), zap.String("error", oneLine(err.Error())))
-		return errSaid{err}
-	}
-	r.log.Info("nothing is in doubt or processing", zap.Int("periods", len(wanted)))
-	return nil
+	return err
 }
 
 type reconciler struct {
@@ -171,6 +183,8 @@ type reconciler struct {
 	vault   job.Vault
 	pacer   *charges.Pacer
 	log     *zap.Logger
+	tracer  trace.Tracer
+	end     *reconciled
 }
 
 // all reconciles period after period. One that fails does not keep the next
@@ -221,7 +235,9 @@ func (r *reconciler) one(ctx context.Context, l charges.Ledger) error {
 		Ledger: l, Customers: r.flags.customers, Dunning: r.dunning,
 		Workers: r.flags.workers, PageSize: r.flags.pageSize(), Drain: drain, ProgressEvery: progressEvery, Rate: r.flags.rate,
 		Vault: r.vault, Sender: charges.NewSender(r.gateway, r.pacer), Pool: r.pool, Lead: lock, Log: r.log, Live: r.watch.live,
+		Tracer: r.tracer,
 	})
+	r.end.periods = append(r.end.periods, summary)
 	r.log.Info("period reconciled", zap.String("billing_period", l.Period.String()), zap.Inline(summary))
 	return err
 }
@@ -248,7 +264,7 @@ func (r *reconciler) stillOpen(ctx context.Context, periods []charges.Ledger) er
 	if inDoubt > 0 {
 		when = "; what Stripe keeps failing can be settled from " + last.UTC().Format(time.RFC3339)
 	}
-	return fmt.Errorf("still open: %d in doubt, %d processing%s", inDoubt, processing, when)
+	return fmt.Errorf("%w: %d in doubt, %d processing%s", errStillOpen, inDoubt, processing, when)
 }
 
 // audit prints how the ledger and Stripe differ.

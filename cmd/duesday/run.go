@@ -126,7 +126,10 @@ func (p *program) billPeriod(ctx context.Context, f runFlags, w *watch, end *end
 	if err != nil {
 		return err
 	}
-	gateway, vault, err := p.stripe(f.vaultFlags, f.workers, w.observers()...)
+	log := p.logger(f.format, f.debug)
+	traces := p.tracing(ctx, log)
+	defer traces.end(ctx)
+	gateway, vault, err := p.stripe(f.vaultFlags, f.workers, traces.observe(w.observers())...)
 	if err != nil {
 		return err
 	}
@@ -136,7 +139,6 @@ func (p *program) billPeriod(ctx context.Context, f runFlags, w *watch, end *end
 		return err
 	}
 
-	log := p.logger(f.format, f.debug)
 	end.log, end.cluster, end.period = log, cluster, ledger.Period.String()
 	// Last, since it asks the cluster: all else has been checked.
 	if ledger, err = p.scheduled(ctx, f, cluster, ledger, log); err != nil {
@@ -172,7 +174,7 @@ func (p *program) billPeriod(ctx context.Context, f runFlags, w *watch, end *end
 	}
 	end.summary, err = job.Run(ctx, job.Config{
 		Ledger: ledger, Customers: f.customers, Opening: opening, Reopen: f.reopen, RaiseCaps: f.raiseCaps, Dunning: dunning,
-		Workers: f.workers, PageSize: f.pageSize(), Drain: drain, ProgressEvery: every, Rate: f.rate,
+		Workers: f.workers, PageSize: f.pageSize(), Drain: drain, ProgressEvery: every, Rate: f.rate, Tracer: traces.jobTracer(),
 		Vault: vault, Sender: charges.NewSender(gateway, w.pacer(f.rate)),
 		Pool: pool, Lead: lead, Log: log, Live: w.live, AfterRestore: f.restored(ledger.Period),
 	})

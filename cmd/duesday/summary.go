@@ -65,15 +65,7 @@ func (e *ending) judge(err error) {
 		if errors.Is(err, context.Canceled) {
 			err = fmt.Errorf("period %s unfinished: %w", e.period, job.ErrStopped)
 		}
-		e.err = err
-		switch exitcode.Of(err) {
-		case exitcode.Misconfigured:
-			e.outcome = endMisconfigured
-		case exitcode.Stopped:
-			e.outcome = endStopped
-		default:
-			e.outcome = endUnfinished
-		}
+		e.err, e.outcome = err, endOf(err)
 	case e.summary.AlreadySettled:
 		e.outcome = endAlreadySettled
 	case e.summary.ShardDone:
@@ -81,6 +73,17 @@ func (e *ending) judge(err error) {
 	default:
 		e.outcome = endSettled
 	}
+}
+
+// endOf is the end that an error's exit code stands for.
+func endOf(err error) string {
+	switch exitcode.Of(err) {
+	case exitcode.Misconfigured:
+		return endMisconfigured
+	case exitcode.Stopped:
+		return endStopped
+	}
+	return endUnfinished
 }
 
 // told is what machines are told of an ending, beside a text for people.

@@ -324,3 +324,38 @@ func TestNotifier_refusesWhatCanNeverWork(t *testing.T) {
 		require.NotContains(t, err.Error(), "T0000", name)
 	}
 }
+
+func TestReconcile_tellsTheReceiverOnlyWhatIsNew(t *testing.T) {
+	t.Parallel()
+	b := setup(t, stripesim.Options{})
+	b.add(t, payers(4)...)
+	b.sim.Pending("cus_0002")
+	b.sim.Pending("cus_0003")
+	b.run(t).requireExit(t, 0)
+	to, path := newReceiver(t), terminationLog(t)
+	reconcile := func(code int, outcome, text string) {
+		p := b.command(t, append([]string{"reconcile", "--rate=1000", to.flag(), "--termination-log=" + path}, longLease...)...)
+		p.requireExit(t, code)
+		said := readTold(t, path)
+		require.Equal(t, outcome, said.Outcome)
+		require.Equal(t, code, said.ExitCode)
+		require.Contains(t, said.Text, text)
+		require.NotContains(t, p.err.String(), "hunter2")
+	}
+	reconcile(1, endUnfinished, "Duesday reconcile: nothing changed. Exit code 1: still open: 0 in doubt, 2 processing")
+	require.Empty(t, to.got(), "it says so every hour, for days")
+	b.sim.Resolve("cus_0002", true)
+	reconcile(1, endUnfinished, "Duesday reconcile: period 2026-10: 1 charged. Exit code 1: still open: 0 in doubt, 1 processing")
+	require.Len(t, to.got(), 1)
+	b.sim.SetAuth(http.StatusUnauthorized)
+	reconcile(3, endStopped, "Duesday reconcile: nothing changed. Exit code 3: ")
+	require.Len(t, to.got(), 2)
+	b.sim.SetAuth(0)
+	b.sim.Resolve("cus_0003", false)
+	reconcile(0, endSettled, "Duesday reconcile: period 2026-10: 1 declined. Nothing is in doubt or processing.")
+	reconcile(0, endSettled, "Duesday reconcile: nothing changed. Nothing is in doubt or processing.")
+	require.Len(t, to.got(), 3)
+	note := to.got()[2].notification(t)
+	require.Equal(t, "Duesday reconcile: period 2026-10: 1 declined. Nothing is in doubt or processing.", note.Text)
+	require.EqualValues(t, 1, note.Duesday.This.Declined)
+}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/duesday/duesday/internal/exitcode"
+	"github.com/duesday/duesday/job"
+)
+
+// errStillOpen ends a reconcile that did all it could for now. Payments that a
+// bank takes days for are open that long.
+var errStillOpen = errors.New("still open")
+
+// reconciled is how a reconcile ended.
+type reconciled struct {
+	periods []job.Summary // those that it worked on
+	log     *zap.Logger   // nil: it ended before it worked on any
+	wanted  int           // periods that were looked at
+}
+
+// write writes the last line of the log, and returns the error that the process
+// ends with.
+func (r *reconciled) write(err error) error {
+	switch {
+	case r.log == nil:
+		return err
+	case err != nil:
+		r.log.Error("reconcile ended", zap.Int("exit_code", exitcode.Of(err)), zap.String("error", oneLine(err.Error())))
+		return errSaid{err}
+	}
+	r.log.Info("nothing is in doubt or processing", zap.Int("periods", r.wanted))
+	return nil
+}
+
+// tell tells how a reconcile ended. The receiver is told only if something
+// changed or failed: a reconcile runs every hour or so, and mostly in vain.
+func (r *reconciled) tell(ctx context.Context, f tellFlags, n *notifier, ended error) {
+	t, changed := r.told(ended)
+	failed := f.terminate(t)
+	if r.log == nil {
+		return
+	}
+	var notify error
+	if n != nil && (changed || ended != nil && !errors.Is(ended, errStillOpen)) {
+		notify = n.send(context.WithoutCancel(ctx), t)
+	}
+	for _, err := range []error{failed, notify} {
+		if err != nil {
+			r.log.Warn("cannot tell how the reconcile ended", zap.String("error", oneLine(err.Error())))
+		}
+	}
+}
+
+func (r *reconciled) told(ended error) (t told, changed bool) {
+	var (
+		sum   job.Counts
+		parts []string
+	)
+	for _, s := range r.periods {
+		sum.Succeeded += s.This.Succeeded
+		sum.Declined += s.This.Declined
+		sum.Rejected += s.This.Rejected
+		sum.Processing += s.This.Processing
+		sum.InDoubt += s.This.InDoubt
+		var done []string
+		for _, p := range []struct {
+			n    int64
+			what string
+		}{
+			{s.This.Succeeded, "charged"}, {s.This.Declined, "declined"}, {s.This.Rejected, "rejected"}, {s.This.Processing, "processing at the bank"},
+		} {
+			if p.n > 0 {
+				done = append(done, grouped(int(p.n))+" "+p.what)
+			}
+		}
+		if len(done) > 0 {
+			parts = append(parts, "period "+s.Period+": "+strings.Join(done, ", "))
+		}
+	}
+	t = told{Outcome: endSettled, ExitCode: exitcode.Of(ended), This: &sum}
+	what := "nothing changed"
+	if changed = len(parts) > 0; changed {
+		what = strings.Join(parts, "; ")
+	}
+	t.Text = "Duesday reconcile: " + what + ". Nothing is in doubt or processing."
+	if ended != nil {
+		t.Outcome = endOf(ended)
+		t.Error = oneLine(ended.Error())
+		t.Text = fmt.Sprintf("Duesday reconcile: %s. Exit code %d: %s", what, t.ExitCode, t.Error)
+	}
+	return t, changed
+}
