@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/duesday/duesday/internal/mutant"
 )
 
 // ErrCap is returned by Claim if the next due does not fit under the spend cap.
@@ -46,10 +48,12 @@ func (l *Ledger) claimSQL() string {
 		// In one order, or two pages of two currencies would deadlock.
 		totals = ` JOIN (
 			SELECT currency FROM duesday.totals WHERE billing_period = $1 ORDER BY currency FOR UPDATE) AS locked USING (currency)`
-		cursor = fmt.Sprintf(`
+		if !mutant.Is("shard-moves-the-cursor") {
+			cursor = fmt.Sprintf(`
 		INSERT INTO duesday.shard_cursors AS c (billing_period, shards, shard, claim_cursor)
 		SELECT $1::text, %d, %d, max(customer_id) FROM page HAVING count(*) > 0
 		ON CONFLICT (billing_period, shards, shard) DO UPDATE SET claim_cursor = excluded.claim_cursor`, l.Shard.Of, l.Shard.Index)
+		}
 	}
 	return `
 	WITH fence AS MATERIALIZED (

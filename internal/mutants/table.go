@@ -44,5 +44,9 @@ func all() []mistake {
 		// The cursor stays where it was, or says that all have been claimed.
 		{"cursor-stays", "charges", "TestClaim_pagesByTheLastID"},
 		{"cursor-too-far", "charges", "TestClaim_pagesByTheLastID"},
+		// A shard says for its sisters, too, that their dues have slots.
+		{"shard-moves-the-cursor", "charges", "TestClaim_byShards"},
+		// A shard takes up what is its sisters'.
+		{"shard-has-all", "charges", "TestOpenSlots_belongToOneShard"},
 	}
 }
