@@ -333,6 +333,7 @@ func TestRun_inAnIndexedJobLeadsByTheShardsLease(t *testing.T) {
 	b.add(t, customers...)
 	for i := range 2 {
 		pod := newPod(t, with(b.env, "JOB_COMPLETION_INDEX", fmt.Sprint(i), "DUESDAY_SHARDS", "2"))
+		pod.api.PutIndexes(podNamespace, jobName, 2)
 		name := fmt.Sprintf("duesday-shard-%d", i)
 		pod.api.PutLease(podNamespace, name, coordinationv1.LeaseSpec{})
 		holders := make(chan string, 1000)
@@ -345,6 +346,21 @@ func TestRun_inAnIndexedJobLeadsByTheShardsLease(t *testing.T) {
 	}
 	b.requireBilled(t, customers)
 	b.requireSettled(t)
+}
+
+// Two indexes for three shards would complete the Job with a third never billed.
+func TestRun_inAnIndexedJobOfAnotherSizeIsRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t, stripesim.Options{})
+	b.add(t, payers(3)...)
+	pod := newPod(t, with(b.env, "JOB_COMPLETION_INDEX", "0", "DUESDAY_SHARDS", "3"))
+	pod.api.PutIndexes(podNamespace, jobName, 2)
+	require.Equal(t, 2, pod.run(), pod.log.String())
+	require.Contains(t, pod.log.String(), "--shards 3: Job duesday-29900159 has completions: 2; want as many")
+	require.Zero(t, b.count(t, `SELECT count(*) FROM duesday.runs`))
+
+	pod.refuse("jobs", 503)
+	require.Equal(t, 1, pod.run("--period="+testPeriod, "--renew-deadline=2s", "--lease-duration=3s"), "an outage is worth another try")
 }
 
 func (b *bundle) text(t testing.TB, sql string) (text string) {

@@ -145,6 +145,9 @@ func (p *program) billPeriod(ctx context.Context, f runFlags, w *watch, end *end
 		return err
 	}
 	end.period = ledger.Period.String()
+	if err := p.checkIndexes(ctx, f.leaderFlags, cluster, shard); err != nil {
+		return err
+	}
 	ledger.Shard = shard
 	w.ofShard(shard)
 	opening, err := f.opening(ledger.Period)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"strconv"
@@ -58,6 +59,24 @@ func (p *program) split(f *runFlags) (charges.Shard, error) {
 	}
 	f.rate /= float64(f.shards) // Stripe's limit is one for all
 	return charges.Shard{Index: index, Of: f.shards}, nil
+}
+
+// checkIndexes refuses an Indexed Job that has not one index for each shard: it
+// would be complete with a part of the customers never billed.
+func (p *program) checkIndexes(ctx context.Context, f leaderFlags, cluster *leader.Cluster, s charges.Shard) error {
+	_, indexed := p.env("JOB_COMPLETION_INDEX")
+	name := p.lookup("JOB_NAME")
+	if !s.Split() || !indexed || name == "" || cluster == nil {
+		return nil
+	}
+	completions, err := cluster.Indexes(ctx, name, f.renewDeadline, f.retryEvery)
+	if err != nil {
+		return err
+	}
+	if completions != s.Of {
+		return usage("--shards %d: Job %s has completions: %d; want as many, or some customers are never billed", s.Of, name, completions)
+	}
+	return nil
 }
 
 // leadShard makes the lock's and the Lease's settings those of one shard.

@@ -193,6 +193,14 @@ func (s *Server) PutJob(namespace, name string, annotations map[string]string) {
 	}
 }
 
+// PutIndexes stores a Job with so many completions.
+func (s *Server) PutIndexes(namespace, name string, completions int32) {
+	s.PutJob(namespace, name, nil)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.jobs[path.Join(namespace, name)].Spec.Completions = &completions
+}
+
 // Events returns those that were recorded, in their order.
 func (s *Server) Events() []corev1.Event {
 	s.mu.Lock()
