@@ -101,6 +101,7 @@ func (b *team) secrets(t *testing.T) {
 type overlay struct {
 	schedule string // empty: suspended
 	env      map[string]string
+	base     string // folder in the repository; empty: manifests
 }
 
 // Leases that do not outlast the patience of tests.
@@ -120,9 +121,9 @@ func ofPastPeriod() overlay {
 func (o overlay) write(t *testing.T, b *team) string {
 	t.Helper()
 	dir := t.TempDir()
-	manifests, err := filepath.Abs(repository + "/manifests")
+	base, err := filepath.Abs(filepath.Join(repository, cmp.Or(o.base, "manifests")))
 	require.NoError(t, err)
-	base, err := filepath.Rel(dir, manifests) // kustomize takes no absolute path
+	base, err = filepath.Rel(dir, base) // kustomize takes no absolute path
 	require.NoError(t, err)
 	type object = map[string]any
 	env := []object{{"name": "STRIPE_API_BASE", "value": b.stripeURL}}
@@ -142,7 +143,10 @@ func (o overlay) write(t *testing.T, b *team) string {
 	writeJSON(t, filepath.Join(dir, "kustomization.yaml"), object{
 		"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
 		"namespace": b.ns, "resources": []string{base},
-		"images":  []object{{"name": "duesday", "newName": imageName, "newTag": imageTag}},
+		"images": []object{
+			{"name": "duesday", "newName": imageName, "newTag": imageTag},
+			{"name": "registry.example.com/billing/duesday", "newName": imageName, "newTag": imageTag}, // of the examples
+		},
 		"patches": []object{{"path": "cronjob.yaml"}},
 	})
 	return dir
