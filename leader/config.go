@@ -48,6 +48,8 @@ type Config struct {
 
 	Log *zap.Logger      // nil: none
 	Now func() time.Time // nil: time.Now
+	// Observe is told of each transition, from any goroutine. Nil: nobody is.
+	Observe func(Transition)
 }
 
 // A Shard is one of Of processes that share a period. It holds Config.LockID in
@@ -94,6 +96,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.Observe == nil {
+		c.Observe = func(Transition) {}
 	}
 	return c
 }

@@ -73,5 +73,8 @@ func (l *Lock) timeUp() {
 // it. The first reason stands.
 func (l *Lock) lose(why error) {
 	l.cancel(fmt.Errorf("%w: %w", ErrLost, why))
+	if errors.Is(context.Cause(l.ctx), ErrLost) { // and not released
+		l.ended.Do(func() { l.cfg.Observe(Transition{AdvisoryLock, Lost}) })
+	}
 	l.dialer.shut()
 }

@@ -58,6 +58,8 @@ type LeaseConfig struct {
 
 	Log *zap.Logger      // nil: none
 	Now func() time.Time // nil: time.Now
+	// Observe is told of each transition, from any goroutine. Nil: nobody is.
+	Observe func(Transition)
 }
 
 // Validate returns an error with exit code 2 that names every wrong field. The
@@ -83,6 +85,9 @@ func (c LeaseConfig) withDefaults() LeaseConfig {
 	}
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.Observe == nil {
+		c.Observe = func(Transition) {}
 	}
 	if c.Task != "" {
 		c.Identity += "@" + c.Task
@@ -113,6 +118,7 @@ type Lease struct {
 	watchdog  *time.Timer
 	confirmed atomic.Pointer[time.Time] // when the last write that was granted was sent
 	release   sync.Once
+	ended     sync.Once // lost or released, and told
 	released  error
 }
 
@@ -141,6 +147,7 @@ func AcquireLease(ctx context.Context, cfg LeaseConfig) (*Lease, error) {
 	select {
 	case <-w.won:
 		cfg.Log.Info("lease acquired", zap.String("identity", cfg.Identity))
+		cfg.Observe(Transition{LeaseLock, Acquired})
 		return l, nil
 	case <-l.electorEnded:
 	case <-ctx.Done():
@@ -197,6 +204,9 @@ func (l *Lease) timeUp() { l.lose(errors.New("no renewal was granted within the 
 // first reason stands.
 func (l *Lease) lose(why error) {
 	l.cancel(fmt.Errorf("%w: %w", ErrLeaseLost, why))
+	if errors.Is(context.Cause(l.ctx), ErrLeaseLost) { // and not released
+		l.ended.Do(func() { l.cfg.Observe(Transition{LeaseLock, Lost}) })
+	}
 	l.stopElector()
 }
 
@@ -210,6 +220,7 @@ func (l *Lease) Release(ctx context.Context) error {
 		l.watchdog.Stop()
 		defer utilnet.CloseIdleConnectionsFor(l.http.Transport)
 		l.released = l.clear(ctx)
+		l.ended.Do(func() { l.cfg.Observe(Transition{LeaseLock, Released}) })
 	})
 	return l.released
 }

@@ -40,6 +40,7 @@ type Lock struct {
 	confirmed atomic.Pointer[time.Time]
 	heartDone chan struct{}
 	release   sync.Once
+	ended     sync.Once // lost or released, and told
 	released  error
 }
 
@@ -110,6 +111,7 @@ func start(ctx context.Context, cfg Config, s *session) (*Lock, error) {
 	go l.heart()
 	cfg.Log.Info("advisory lock acquired", append(shardFields(shard, shards), zap.Int64("lock_id", cfg.LockID),
 		zap.Int64("run_id", l.run), zap.Uint32("backend_pid", l.pid))...)
+	cfg.Observe(Transition{AdvisoryLock, Acquired})
 	return l, nil
 }
 
@@ -277,5 +279,6 @@ func (l *Lock) giveBack(ctx context.Context) error {
 		return err
 	}
 	l.cfg.Log.Info("advisory lock released", zap.Int64("lock_id", l.cfg.LockID), zap.Int64("run_id", l.run))
+	l.ended.Do(func() { l.cfg.Observe(Transition{AdvisoryLock, Released}) })
 	return nil
 }

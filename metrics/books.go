@@ -95,12 +95,27 @@ func (b *books) readSpend(ctx context.Context, db charges.Querier) error {
 }
 
 func (b *books) readEnds(ctx context.Context, db charges.Querier) error {
+	// Shards share a run: the worst of their last ends is its end.
 	const read = `
-		SELECT command, max(finished_at), max(finished_at) FILTER (WHERE exit_code = 0),
-			(array_agg(exit_code ORDER BY finished_at DESC))[1],
-			(array_agg(extract(epoch FROM finished_at - started_at)::float8 ORDER BY finished_at DESC))[1]
-		FROM (SELECT * FROM duesday.runs ORDER BY id DESC LIMIT 10000) AS lately
-		WHERE finished_at IS NOT NULL AND exit_code IS NOT NULL AND command IN ('run', 'reconcile')
+		WITH lately AS (
+			SELECT split_part(command, ' ', 1) AS command, billing_period, shard, shards,
+				started_at, finished_at, exit_code
+			FROM (SELECT * FROM duesday.runs ORDER BY id DESC LIMIT 10000) AS newest
+			WHERE finished_at IS NOT NULL AND exit_code IS NOT NULL
+		), newest AS (
+			SELECT DISTINCT ON (command) command, billing_period, shards
+			FROM lately WHERE command IN ('run', 'reconcile')
+			ORDER BY command, finished_at DESC
+		), ends AS (
+			SELECT DISTINCT ON (command, shard) lately.*
+			FROM lately JOIN newest USING (command)
+			WHERE (lately.billing_period, lately.shards) IS NOT DISTINCT FROM (newest.billing_period, newest.shards)
+			ORDER BY command, shard, finished_at DESC
+		)
+		SELECT command, max(finished_at), (
+				SELECT max(finished_at) FROM lately WHERE lately.command = ends.command AND exit_code = 0),
+			max(exit_code), max(extract(epoch FROM finished_at - started_at))::float8
+		FROM ends
 		GROUP BY command
 		ORDER BY command`
 	rows, err := db.Query(ctx, read)

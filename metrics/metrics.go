@@ -66,10 +66,11 @@ func (m *Metrics) Transition(lock, event string) {
 	m.run.transitions.WithLabelValues(lock, event).Inc()
 }
 
-// End notes the exit code, and that what holds only while it runs is over.
-func (m *Metrics) End(exitCode int) {
+// End notes the exit code, and that what holds only while it runs is over. whole
+// is false if others share the command's work.
+func (m *Metrics) End(exitCode int, whole bool) {
 	m.run.ended.Store(true)
-	m.state.end(exitCode, m.state.cfg.Now().Sub(m.run.began))
+	m.state.end(exitCode, m.state.cfg.Now().Sub(m.run.began), whole)
 }
 
 // Handler serves the metrics to a scrape.

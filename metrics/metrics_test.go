@@ -225,15 +225,40 @@ func TestState_isTheLedgers(t *testing.T) {
 	}
 	require.NotContains(t, got, "last_run_exit_code{command=torture}")
 
-	m.End(0)
+	m.End(0, true)
 	got = values(t, m)
 	require.Zero(t, got["last_run_exit_code{command=run}"])
 	require.Equal(t, unix("2026-10-15T10:00:00Z"), got["last_success_timestamp_seconds{command=run}"])
 	require.NotContains(t, got, "run_day_end_timestamp_seconds{command=run}")
-	m.End(3)
+	first := metrics.New(config(t, nil))
+	first.End(0, false)
+	require.NotContains(t, values(t, first), "last_run_exit_code{command=run}", "its sisters are not known")
+	m.End(3, false)
 	got = values(t, m)
 	require.Equal(t, 3.0, got["last_run_exit_code{command=run}"])
 	require.Equal(t, unix("2026-09-01T12:01:00Z"), got["last_success_timestamp_seconds{command=run}"])
+}
+
+// Shards share a run, which went as the worst of them did.
+func TestState_ofAShardedRun(t *testing.T) {
+	t.Parallel()
+	db := ledger(t, "2026-09 settled", "2026-10")
+	db.Exec(t, `INSERT INTO duesday.runs (command, billing_period, holder, lock_id, backend_pid, shard, shards, started_at, finished_at, exit_code) VALUES
+		('run', '2026-09', 'h', 1, 1, 2, 3, '2026-09-01 12:00Z', '2026-09-01 12:01Z', 3),
+		('run', '2026-10', 'h', 1, 1, 0, 2, '2026-10-01 12:00Z', '2026-10-01 12:01Z', 3),
+		('run', '2026-10', 'h', 1, 1, 0, 2, '2026-10-01 12:02Z', '2026-10-01 12:03Z', 1),
+		('run', '2026-10', 'h', 1, 1, 1, 2, '2026-10-01 12:00Z', '2026-10-01 12:04Z', 0)`)
+	read := func() map[string]float64 {
+		m := metrics.New(config(t, nil))
+		m.Attach(t.Context(), db.Pool(t))()
+		return values(t, m)
+	}
+	got := read()
+	require.Equal(t, 1.0, got["last_run_exit_code{command=run}"])
+	require.Equal(t, 240.0, got["last_run_duration_seconds{command=run}"])
+	db.Exec(t, `INSERT INTO duesday.runs (command, billing_period, holder, lock_id, backend_pid, started_at, finished_at, exit_code) VALUES
+		('run --after-restore', '2026-10', 'h', 1, 1, '2026-10-01 12:05Z', '2026-10-01 12:06Z', 0)`)
+	require.Zero(t, read()["last_run_exit_code{command=run}"], "the whole was done by one")
 }
 
 // A scrape reads again what is small, and not more often than it may.

@@ -16,9 +16,10 @@ import (
 type Pushgateway struct {
 	URL *url.URL // with a user and a password, if it wants them
 	Job string
-	// Grouping is more of the grouping key. Its values must be of a few, and the
-	// same in every month: what is pushed under a key stays there for ever.
-	Grouping map[string]string
+	// Grouping is more of the grouping key, and Own of that of the process's own
+	// metrics alone. Values must be of a few, and the same in every month: what is
+	// pushed under a key stays there for ever.
+	Grouping, Own map[string]string
 }
 
 // Push adds the metrics to what the Pushgateway has: the state under the job, so
@@ -36,23 +37,23 @@ func (m *Metrics) Push(ctx context.Context, to Pushgateway) error {
 	// The library would show the password in an error.
 	bare := *to.URL
 	bare.User = nil
-	add := func(c prometheus.Collector, more map[string]string) error {
+	add := func(c prometheus.Collector, own ...map[string]string) error {
 		p := push.New(bare.String(), to.Job).Client(client).Collector(c)
 		if to.URL.User != nil {
 			password, _ := to.URL.User.Password()
 			p.BasicAuth(to.URL.User.Username(), password)
 		}
-		for _, group := range []map[string]string{to.Grouping, more} {
+		for _, group := range append(own, to.Grouping) {
 			for name, value := range group {
 				p.Grouping(name, value)
 			}
 		}
 		return p.AddContext(ctx)
 	}
-	if err := add(m.state, nil); err != nil {
+	if err := add(m.state); err != nil {
 		return fmt.Errorf("push the state: %w", err)
 	}
-	if err := add(m.run, map[string]string{"command": m.run.cfg.Command}); err != nil {
+	if err := add(m.run, to.Own, map[string]string{"command": m.run.cfg.Command}); err != nil {
 		return fmt.Errorf("push the run: %w", err)
 	}
 	return nil

@@ -82,8 +82,12 @@ func (s *state) read(ctx context.Context) bool {
 	return true
 }
 
-// end notes how this process ended.
-func (s *state) end(code int, took time.Duration) {
+// end notes how this process ended. A part that went well says nothing of the
+// whole: the ledger knows its sisters.
+func (s *state) end(code int, took time.Duration, whole bool) {
+	if !whole && code == 0 {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.own = &end{command: s.cfg.Command, at: s.cfg.Now(), code: code, durationSec: took.Seconds()}

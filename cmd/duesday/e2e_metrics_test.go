@@ -68,19 +68,20 @@ func TestMetrics_ofARunAtWork(t *testing.T) {
 	require.Empty(t, said, "promtool check metrics")
 
 	for series, want := range map[string]float64{
-		`duesday_slots{command="run",status="declined"}`:                                         1,
-		`duesday_slots{command="run",status="rejected"}`:                                         0,
-		`duesday_slots{command="run",status="in_doubt"}`:                                         21,
-		`duesday_amount{command="run",currency="jpy",status="succeeded"}`:                        1002 + 1005 + 1008 + 1011 + 1014 + 1017,
-		`duesday_amount{command="run",currency="usd",status="declined"}`:                         1000,
-		`duesday_stripe_answers_total{code="200",command="run",endpoint="charges.create"}`:       18,
-		`duesday_stripe_answers_total{code="402",command="run",endpoint="charges.create"}`:       1,
-		`duesday_stripe_answers_total{code="429",command="run",endpoint="charges.create"}`:       1,
-		`duesday_stripe_retries_total{command="run",endpoint="charges.create"}`:                  1,
-		`duesday_stripe_request_duration_seconds_count{command="run",endpoint="charges.create"}`: 20,
-		`duesday_periods{state="open"}`:                                                          1,
-		`duesday_periods{state="missing"}`:                                                       0,
-		`duesday_in_doubt_slots`:                                                                 0,
+		`duesday_slots{command="run",status="declined"}`:                                            1,
+		`duesday_slots{command="run",status="rejected"}`:                                            0,
+		`duesday_slots{command="run",status="in_doubt"}`:                                            21,
+		`duesday_amount{command="run",currency="jpy",status="succeeded"}`:                           1002 + 1005 + 1008 + 1011 + 1014 + 1017,
+		`duesday_amount{command="run",currency="usd",status="declined"}`:                            1000,
+		`duesday_stripe_answers_total{code="200",command="run",endpoint="charges.create"}`:          18,
+		`duesday_stripe_answers_total{code="402",command="run",endpoint="charges.create"}`:          1,
+		`duesday_stripe_answers_total{code="429",command="run",endpoint="charges.create"}`:          1,
+		`duesday_stripe_retries_total{command="run",endpoint="charges.create"}`:                     1,
+		`duesday_stripe_request_duration_seconds_count{command="run",endpoint="charges.create"}`:    20,
+		`duesday_periods{state="open"}`:                                                             1,
+		`duesday_periods{state="missing"}`:                                                          0,
+		`duesday_leadership_transitions_total{command="run",event="acquired",lock="advisory_lock"}`: 1,
+		`duesday_in_doubt_slots`: 0,
 	} {
 		require.Equal(t, want, value(t, scraped, series), series)
 	}
@@ -152,6 +153,7 @@ func TestPush_tellsHowTheRunEnded(t *testing.T) {
 	require.Equal(t, 1.0, value(t, text, `duesday_periods`+pushedState+`,state="settled"}`))
 	require.Equal(t, 1790812800.0, value(t, text, `duesday_last_settled_period_timestamp_seconds`+pushedState+`}`))
 	require.Equal(t, 1793491200.0, value(t, text, `duesday_next_period_due_timestamp_seconds`+pushedState+`}`))
+	require.Equal(t, 1.0, value(t, text, `duesday_leadership_transitions_total{command="run",event="released",instance="",job="duesday",lock="advisory_lock"}`))
 	require.NotContains(t, text, "duesday_run_expected_end", "it is over")
 	require.NotContains(t, text, "duesday_run_day_end", "it is over")
 	said, err := promtest.Promtool(t, onlyOurs(text), "check", "metrics")
@@ -204,6 +206,25 @@ func TestPush_keepsInstallationsApart(t *testing.T) {
 	b.env["POD_NAMESPACE"] = "billing"
 	b.run(t, "--pushgateway-url="+gateway.URL, "--pushgateway-job=eu/dues", "--allow-empty").requireExit(t, 0)
 	require.Zero(t, value(t, gateway.Scrape(t), `duesday_last_run_exit_code{command="run",instance="",job="eu/dues",namespace="billing"}`))
+}
+
+// Each shard has its own figures; the state is one.
+func TestPush_ofShards(t *testing.T) {
+	t.Parallel()
+	b := setup(t, stripesim.Options{})
+	b.add(t, payers(20)...)
+	gateway := promtest.Pushgateway(t)
+	for _, shard := range []string{"0", "1"} {
+		b.run(t, "--shards=2", "--shard="+shard, "--pushgateway-url="+gateway.URL).requireExit(t, 0)
+	}
+	text := gateway.Scrape(t)
+	sent := 0.0
+	for _, shard := range []string{"0", "1"} {
+		sent += value(t, text, `duesday_stripe_answers_total{code="200",command="run",endpoint="charges.create",instance="",job="duesday",shard="`+shard+`"}`)
+	}
+	require.Equal(t, 20.0, sent)
+	require.Equal(t, 1.0, value(t, text, `duesday_periods`+pushedState+`,state="settled"}`))
+	require.NotContains(t, text, `duesday_periods{instance="",job="duesday",shard=`)
 }
 
 // The one that leads tells how the period ended, not who stood by.

@@ -79,7 +79,7 @@ func (p *program) lead(ctx context.Context, f leaderFlags, cluster *leader.Clust
 		Task:          task,
 		Wait:          lock.Shard != nil,
 		LeaseDuration: f.leaseDuration, RenewDeadline: f.renewDeadline, RetryPeriod: f.retryEvery,
-		Log: lock.Log,
+		Log: lock.Log, Observe: lock.Observe,
 	}, lock)
 }
 

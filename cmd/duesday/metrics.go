@@ -74,7 +74,9 @@ type watch struct {
 	log     *zap.Logger
 	live    *job.Live
 	metrics *metrics.Metrics // nil: nobody looks
-	group   map[string]string
+	// shared is more of the Pushgateway's grouping key, and group of that of
+	// what this process alone can tell.
+	shared, group map[string]string
 
 	server *http.Server // nil: none
 	served chan struct{}
@@ -99,7 +101,7 @@ func (p *program) watched(ctx context.Context, command string, f metricsFlags, c
 			Command: command, Version: version, Zone: zone, Offset: clock.offset, Progress: w.live.Snapshot, Log: w.log, Now: p.clock,
 		})
 		if namespace := p.lookup("POD_NAMESPACE"); namespace != "" {
-			w.group = map[string]string{"namespace": namespace}
+			w.shared = map[string]string{"namespace": namespace}
 		}
 		w.serve()
 	}
@@ -140,7 +142,7 @@ func (w *watch) end(ctx context.Context, ended error) {
 	}
 	w.ending.Do(func() {
 		if !w.standby {
-			w.metrics.End(exitcode.Of(ended))
+			w.metrics.End(exitcode.Of(ended), len(w.group) == 0)
 			w.push(ctx)
 		}
 		if w.server == nil {
@@ -163,7 +165,7 @@ func (w *watch) push(ctx context.Context) {
 	if err == nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pushTimeout)
 		defer cancel()
-		err = w.metrics.Push(ctx, metrics.Pushgateway{URL: to, Job: w.flags.pushJob, Grouping: w.group})
+		err = w.metrics.Push(ctx, metrics.Pushgateway{URL: to, Job: w.flags.pushJob, Grouping: w.shared, Own: w.group})
 	}
 	if err != nil {
 		w.log.Warn("cannot push the metrics; billing is not affected", zap.Error(err))
@@ -186,24 +188,21 @@ func (w *watch) elsewhere(err error) {
 	)
 	switch {
 	case errors.As(err, &held):
-		w.transition(lockTransition, "held")
+		w.held(leader.AdvisoryLock)
 	case errors.As(err, &leaseHeld):
-		w.transition(leaseTransition, "held")
+		w.held(leader.LeaseLock)
 	default:
 		return
 	}
 	w.standby = true
 }
 
-// The locks, as a label.
-const (
-	lockTransition  = "advisory_lock"
-	leaseTransition = "lease"
-)
+// held notes that a lock is another's.
+func (w *watch) held(lock string) { w.transition(leader.Transition{Lock: lock, Event: "held"}) }
 
-func (w *watch) transition(lock, event string) {
+func (w *watch) transition(t leader.Transition) {
 	if w.metrics != nil {
-		w.metrics.Transition(lock, event)
+		w.metrics.Transition(t.Lock, t.Event)
 	}
 }
 

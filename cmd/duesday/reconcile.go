@@ -206,7 +206,7 @@ func (r *reconciler) all(ctx context.Context, periods []charges.Ledger) error {
 		var held *leader.HeldError
 		switch {
 		case errors.As(err, &held):
-			r.watch.transition(lockTransition, "held")
+			r.watch.held(leader.AdvisoryLock)
 			r.log.Info("another process is at work on the period, it is left to it",
 				zap.String("billing_period", l.Period.String()), zap.String("leader", held.Holder))
 		case exitcode.Of(err) > exitcode.Unfinished:
@@ -226,7 +226,9 @@ func (r *reconciler) one(ctx context.Context, l charges.Ledger) error {
 	if err != nil {
 		return err
 	}
-	lock, err := leader.Acquire(ctx, r.flags.lockConfig(url, "reconcile", l, r.log))
+	cfg := r.flags.lockConfig(url, "reconcile", l, r.log)
+	cfg.Observe = r.watch.transition
+	lock, err := leader.Acquire(ctx, cfg)
 	if err != nil {
 		return err
 	}

@@ -163,6 +163,7 @@ func (p *program) billPeriod(ctx context.Context, f runFlags, w *watch, end *end
 	lock := f.lockConfig(url, f.restoreFlags.command(), ledger, log)
 	// It claims no due: to leave the period to it would leave them unpaid.
 	lock.WaitFor = "reconcile"
+	lock.Observe = w.transition
 	task := leadShard(&ledger, &lock, &f.leaderFlags)
 	lead, err := p.lead(ctx, f.leaderFlags, cluster, task, lock)
 	if err != nil {

@@ -20,7 +20,8 @@ import (
 func TestLint(t *testing.T) {
 	t.Parallel()
 	for _, proxy := range []string{"false", "true"} {
-		_, err := helm(t, "lint", "--strict", "--kube-version", "1.36.3", "--set", "proxy.enabled="+proxy, chart)
+		_, err := helm(t, "lint", "--strict", "--kube-version", "1.36.3", "--set",
+			"proxy.enabled="+proxy+",metrics.enabled="+proxy+",podMonitor.enabled="+proxy+",prometheusRule.enabled="+proxy+",dashboard.enabled="+proxy, chart)
 		require.NoError(t, err)
 	}
 }
@@ -130,7 +131,8 @@ func TestTemplate_namesAreShortEnough(t *testing.T) {
 	for _, full := range []string{strings.Repeat("a", 63), strings.Repeat("a", 51) + "-b", strings.Repeat("a", 41) + "-" + strings.Repeat("b", 20), "x"} {
 		all := render(t, setting{"fullnameOverride", `"` + full + `"`}, setting{"reconcile.enabled", "true"},
 			setting{"database.url", `"postgres://db/x"`}, setting{"stripe.apiKey", `"rk_test_1"`},
-			setting{"proxy.enabled", "true"}, setting{"proxy.adminToken.token", `"` + strings.Repeat("t", 32) + `"`})
+			setting{"proxy.enabled", "true"}, setting{"proxy.adminToken.token", `"` + strings.Repeat("t", 32) + `"`},
+			setting{"metrics.enabled", "true"}, setting{"podMonitor.enabled", "true"}, setting{"prometheusRule.enabled", "true"}, setting{"dashboard.enabled", "true"})
 		seen := map[string]bool{}
 		var leases []string
 		for _, object := range all {

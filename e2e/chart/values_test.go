@@ -85,6 +85,18 @@ var other = []struct{ path, json, seen string }{
 	{"proxy.podAnnotations", `{"prometheus.io/port":"8081"}`, `prometheus.io/port: "8081"`},
 	{"proxy.metricsFrom", `[{"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":"monitoring"}}}]`, "kubernetes.io/metadata.name: monitoring"},
 	{"proxy.extraEgress", `[{"to":[{"ipBlock":{"cidr":"10.7.0.0/16"}}],"ports":[{"protocol":"TCP","port":3128}]}]`, "cidr: 10.7.0.0/16"},
+	{"metrics.enabled", `true`, "name: DUESDAY_METRICS_ADDR"},
+	{"metrics.port", `9999`, "containerPort: 9999"},
+	{"metrics.pushgatewayUrl", `"http://pushgateway.monitoring:9091"`, `value: "http://pushgateway.monitoring:9091"`},
+	{"metrics.from", `[{"podSelector":{"matchLabels":{"app":"prometheus"}}}]`, "app: prometheus"},
+	{"podMonitor.enabled", `true`, "kind: PodMonitor"},
+	{"podMonitor.labels", `{"release":"prometheus"}`, "release: prometheus"},
+	{"podMonitor.interval", `"7s"`, "interval: 7s"},
+	{"prometheusRule.enabled", `true`, "kind: PrometheusRule"},
+	{"prometheusRule.labels", `{"role":"alerts"}`, "role: alerts"},
+	{"prometheusRule.periodGraceDays", `17`, "> 1468800"},
+	{"dashboard.enabled", `true`, "name: duesday-dashboard\n"},
+	{"dashboard.labels", `{"folder":"billing"}`, "folder: billing"},
 }
 
 // needs are the values without which another has no effect, or no sense.
@@ -113,7 +125,9 @@ func TestTemplate_eachValue(t *testing.T) {
 		t.Run(o.path, func(t *testing.T) {
 			t.Parallel()
 			settings := []setting{{o.path, o.json}}
-			if need, ok := needs[o.path]; ok {
+			if group, _, _ := strings.Cut(o.path, "."); strings.Contains("metrics podMonitor prometheusRule dashboard", group) {
+				settings = append([]setting{{"metrics.enabled", "true"}, {group + ".enabled", "true"}}, settings...)
+			} else if need, ok := needs[o.path]; ok {
 				settings = append(settings, need)
 			} else if strings.HasPrefix(o.path, "proxy.") {
 				settings = append(settings, setting{"proxy.enabled", "true"})
@@ -184,6 +198,8 @@ func TestTemplate_refusesNonsense(t *testing.T) {
 		{"networkPolicy", `null`}, {"networkPolicy.apiServerCIDRs", `["10.96.0.1"]`},
 		{"reconcile.retryDeclined", `"no"`},
 		{"proxy.replicas", `0`}, {"proxy.terminationGracePeriodSeconds", `30`}, {"proxy.adminToken.token", `"short"`},
+		{"metrics.port", `80`}, {"metrics.pushgatewayUrl", `"pushgateway:9091"`}, {"metrics.pushgatewayUrl", `"http://me:secret@pushgateway:9091"`},
+		{"podMonitor.interval", `"often"`}, {"prometheusRule.periodGraceDays", `0`}, {"dashboard.labels", `["a"]`},
 		{"proxy", `{"enabled":true,"adminToken":{"existingSecret":""}}`}, {"proxy.metricsFrom", `["monitoring"]`},
 	} {
 		t.Run(s.path+"="+s.json, func(t *testing.T) {

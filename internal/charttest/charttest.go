@@ -36,7 +36,7 @@ func Decode(manifest []byte) ([]Object, error) {
 	for _, add := range []func(*runtime.Scheme) error{
 		corev1.AddToScheme, batchv1.AddToScheme, rbacv1.AddToScheme,
 		coordinationv1.AddToScheme, networkingv1.AddToScheme,
-		appsv1.AddToScheme, policyv1.AddToScheme,
+		appsv1.AddToScheme, policyv1.AddToScheme, addMonitoring,
 	} {
 		if err := add(scheme); err != nil {
 			return nil, err

@@ -209,6 +209,7 @@ annotations:
 {{- $ := .root }}
 {{- $runs := eq .command "run" }}
 {{- $proxied := $.Values.proxy.enabled }}
+{{- $measured := and $.Values.metrics.enabled (ne .command "plan") }}
 {{- $secrets := list }}
 {{- if ne .command "plan" }}
 {{- $secrets = list (ternary "admin" "stripe" $proxied) }}
@@ -251,9 +252,16 @@ spec:
         {{- if $runs }}
         {{- include "duesday.identity" $ | nindent 8 }}
         {{- end }}
+        {{- if $measured }}
+        {{- include "duesday.metricsEnv" . | nindent 8 }}
+        {{- end }}
         {{- with $.Values.extraEnv }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
+      {{- if $measured }}
+      ports:
+        - {name: metrics, containerPort: {{ $.Values.metrics.port | int }}, protocol: TCP}
+      {{- end }}
       {{- with $.Values.resources }}
       resources:
         {{- toYaml . | nindent 8 }}
