@@ -181,6 +181,9 @@ func (e *askError) Unwrap() error { return e.cause }
 
 // unknown returns the ids of those objects that the ledger should know and does
 // not. A customer whose slot is paid counts as known: nothing more is sent.
+//
+// The ledger is read after Stripe was asked, so that another run's claims, which
+// come before their charges, are seen.
 func (c *check) unknown(ctx context.Context, page []listed) ([]string, error) {
 	l := c.ledger
 	var ids, owners, keys []string
