@@ -32,7 +32,10 @@ type runbookStep struct {
 func runbookSteps() []runbookStep {
 	const customers = 5
 	none := func(*testing.T, *team, string) {}
-	billed := func(t *testing.T, b *team, _ string) { b.requireBilled(t, customers) }
+	billed := func(periods ...string) func(*testing.T, *team, string) {
+		return func(t *testing.T, b *team, _ string) { b.requireBilledFor(t, customers, periods...) }
+	}
+	first, both := billed(pastPeriod), billed(pastPeriod, runbookPeriod)
 	says := func(text string) func(*testing.T, *team, string) {
 		return func(t *testing.T, _ *team, said string) { require.Contains(t, said, text) }
 	}
@@ -49,13 +52,10 @@ func runbookSteps() []runbookStep {
 		}
 	}
 	return []runbookStep{
-		{"rerun", none, func(t *testing.T, b *team, said string) {
-			billed(t, b, said)
-			require.Contains(t, said, "period")
-		}},
+		{"rerun", none, first},
 		{"watch", none, says("period settled")},
 		{"look", none, says("rerun-1")},
-		{"rerun-month", none, billed},
+		{"rerun-month", none, both},
 		{"any", none, says(runbookPeriod)},
 		{"resume", none, suspended(false)},
 		{"suspend", none, func(t *testing.T, b *team, said string) {
@@ -68,21 +68,39 @@ func runbookSteps() []runbookStep {
 			s, err := b.client.CoreV1().Secrets(b.ns).Get(t.Context(), "duesday-stripe", metav1.GetOptions{})
 			require.NoError(t, err)
 			require.Equal(t, "rk_test_another", string(s.Data["api-key"]))
-			billed(t, b, said)
+			both(t, b, said)
 		}},
-		{"database-password", file("new-url", func(b *team) string { return b.databaseURL }), billed},
+		{"database-password", file("new-url", func(b *team) string { return b.databaseURL }), both},
 		{"after-restore", func(t *testing.T, b *team, _ string) {
 			b.db.Exec(t, `TRUNCATE duesday.charges; UPDATE duesday.periods SET claim_cursor = NULL, settled_at = NULL; UPDATE duesday.totals SET claimed_total = 0`)
 			b.run(t, "unaware")
 			b.requireFailedAtOnce(t, "unaware", 3)
-			require.Len(t, b.sim.Bank(), customers)
-		}, billed},
+		}, func(t *testing.T, b *team, said string) {
+			both(t, b, said)
+			require.Equal(t, customers, b.count(t, `SELECT count(*) FROM duesday.charges WHERE status = 'succeeded' AND billing_period = $1`, runbookPeriod))
+		}},
 		{"leave", none, func(t *testing.T, b *team, _ string) {
 			all, err := b.client.BatchV1().CronJobs(b.ns).List(t.Context(), metav1.ListOptions{})
 			require.NoError(t, err)
 			require.Empty(t, all.Items)
 		}},
 	}
+}
+
+// requireBilledFor looks for each customer's one charge in each of the periods.
+func (b *team) requireBilledFor(t *testing.T, customers int, periods ...string) {
+	t.Helper()
+	paid := map[string]int{}
+	for _, c := range b.sim.Bank() {
+		paid[c.Metadata["duesday_period"]+" "+c.Customer]++
+	}
+	want := map[string]int{}
+	for _, period := range periods {
+		for i := 1; i <= customers; i++ {
+			want[fmt.Sprintf("%s cus_%d", period, i)] = 1
+		}
+	}
+	require.Equal(t, want, paid)
 }
 
 // sh runs a block as it stands in the document, with a kubectl that works in
@@ -108,7 +126,7 @@ func TestRunbook_everyClusterCommandIsRun(t *testing.T) {
 
 	b := newTeam(t)
 	o := ofPastPeriod()
-	o.env["DUESDAY_PERIOD"], o.env["DUESDAY_ALLOW_FUTURE"] = runbookPeriod, "true"
+	o.env["DUESDAY_ALLOW_FUTURE"] = "true"
 	b.install(t, o)
 	b.add(t, 5)
 	for _, step := range runbookSteps() {
