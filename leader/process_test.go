@@ -66,7 +66,7 @@ func startHolder(t *testing.T, c Config) *holder {
 	type unspoken *struct{}
 	config, err := json.Marshal(struct {
 		Config
-		Log, Now unspoken `json:",omitempty"`
+		Log, Now, Observe unspoken `json:",omitempty"`
 	}{Config: c})
 	require.NoError(t, err)
 	cmd := exec.Command(os.Args[0])
