@@ -282,11 +282,6 @@ func (r *restoring) write(ctx context.Context, found []Finding, out *Restored) e
 		}
 	}
 	period := r.ledger.Period.String()
-	if len(slots.keys) > 0 {
-		if err := r.writeSlots(ctx, slots.args(period)); err != nil {
-			return err
-		}
-	}
 	// What came of other attempts, for whoever looks at the slot later: before
 	// a new one an open intent must be closed, and a key that is on record is
 	// no sign of an older ledger any more.
@@ -304,6 +299,11 @@ func (r *restoring) write(ctx context.Context, found []Finding, out *Restored) e
 	if len(seen.keys) > 0 {
 		if _, err := r.tx.Exec(ctx, attempts, seen.args(period)...); err != nil {
 			return fmt.Errorf("write the attempts: %w", err)
+		}
+	}
+	if len(slots.keys) > 0 { // after the others, most of which were before
+		if err := r.writeSlots(ctx, slots.args(period)); err != nil {
+			return err
 		}
 	}
 	return r.writeTotals(ctx)
