@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/duesday/duesday/charges"
@@ -162,4 +163,37 @@ func TestRejectReason_ofAnUnknownCodeIsTheCode(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "resource_missing", charges.RejectReason("resource_missing"))
 	require.Equal(t, "amount is above 99999999, Stripe's maximum", charges.RejectReason("amount_too_large"))
+}
+
+// The Go and the SQL of what an id may be are one rule.
+func TestCheckCustomerID_decidesAsOpeningDoes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for code := 1; code < 0x180; code++ {
+		b.exec(t, `INSERT INTO duesday.customers (id, amount, currency) VALUES ('x' || chr($1::int), 1, 'usd')`, code)
+	}
+	b.customers(t, `'', NULL, NULL, 1, 'usd'`, `repeat('y', 254), NULL, NULL, 1, 'usd'`, `repeat('y', 255), NULL, NULL, 1, 'usd'`, `repeat('💳', 255), NULL, NULL, 1, 'usd'`)
+	ids := map[string]string{}
+	rows, err := b.conn.Query(b.ctx, `SELECT id FROM duesday.customers`)
+	require.NoError(t, err)
+	all, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	for _, id := range all {
+		if err := charges.CheckCustomerID(id); err != nil {
+			ids[id] = err.Error()
+		}
+	}
+	b.open(t)
+	rejected := map[string]string{}
+	for _, r := range b.report(t) {
+		if r.FailureCode != "" {
+			id := r.CustomerID
+			if r.FailureCode == "customer_id_too_long" { // stored shortened
+				id = strings.Repeat(string([]rune(id)[0]), 255)
+			}
+			rejected[id] = charges.RejectReason(r.FailureCode)
+		}
+	}
+	require.Equal(t, rejected, ids)
+	require.Len(t, rejected, 0x17f-(94-5)+3, "all but the printable ASCII without a space, two quotes, backtick, colon and backslash")
 }
