@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/duesday/duesday/charges"
 	"github.com/duesday/duesday/internal/exitcode"
+	"github.com/duesday/duesday/internal/money"
 	"github.com/duesday/duesday/internal/mutant"
 )
 
@@ -162,6 +164,7 @@ type run struct {
 	opened *charges.Standing
 	span   trace.Span // nil without a Tracer
 	keyed  bool       // the vault gave a key
+	fits   string     // after ErrCap, the caps under which all would fit
 	// checked: the ledger was compared with Stripe; lookedUp: it was restored
 	// from there.
 	checked, lookedUp bool
@@ -299,7 +302,11 @@ func (r *run) raiseCaps(ctx context.Context) error {
 		return r.Ledger.RaiseCaps(ctx, conn, r.Lead.RunID(), r.RaiseCaps)
 	})
 	if err == nil {
-		r.Log.Warn("spend caps raised", zap.String("billing_period", r.summary.Period), zap.Any("caps", r.RaiseCaps))
+		caps := map[string]string{}
+		for currency, amount := range r.RaiseCaps {
+			caps[currency] = money.Format(amount, currency)
+		}
+		r.Log.Warn("spend caps raised", zap.String("billing_period", r.summary.Period), zap.Any("caps", caps))
 	}
 	return err
 }
@@ -376,6 +383,9 @@ func (r *run) conclude(ctx context.Context, w *work) error {
 	if c, err := r.Ledger.CountOpen(read, r.Pool); err == nil {
 		r.summary.ResendAt = c.ResendAt
 	}
+	if errors.Is(stopped, charges.ErrCap) {
+		r.fits = r.capsThatFit(read)
+	}
 	if stopped != nil {
 		return r.explain(stopped)
 	}
@@ -396,13 +406,14 @@ func (r *run) explain(err error) error {
 			left = fmt.Sprintf(" (in all the period %d in doubt, %d not yet claimed)", t.InDoubt, t.Unclaimed)
 		}
 	}
-	if at := r.summary.ResendAt; !at.IsZero() {
+	// What was told to stop, or was refused, says nothing about Stripe.
+	if at := r.summary.ResendAt; !at.IsZero() && (errors.Is(err, ErrUnfinished) || errors.Is(err, ErrOutage)) {
 		left += "; run again, what Stripe keeps failing can be settled from " + at.UTC().Format(time.RFC3339)
 	}
 	code := exitcode.Of(err)
 	if errors.Is(err, charges.ErrCap) {
 		code = exitcode.Stopped
-		left += "; if the growth is meant, raise the cap with --raise-cap-to"
+		left += strings.TrimSuffix("; if the growth is meant, raise the cap with --raise-cap-to "+r.fits, " ")
 	}
 	return exitcode.With(code, fmt.Errorf("%s unfinished: %w%s", r.name(), err, left))
 }

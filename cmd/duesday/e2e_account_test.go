@@ -1,10 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/duesday/duesday/charges"
 	"github.com/duesday/duesday/internal/stripesim"
 )
 
@@ -113,4 +115,37 @@ func TestAudit_survivesPagesThatFail(t *testing.T) {
 	p := b.command(t, "reconcile", "--audit", "--rate=1000")
 	p.requireExit(t, 0)
 	require.Contains(t, p.err.String(), "the ledger and Stripe agree on 1 settled period")
+}
+
+func TestAudit_saysThatThereWasNothingToCompare(t *testing.T) {
+	t.Parallel()
+	b := setup(t, stripesim.Options{})
+	p := b.command(t, "reconcile", "--audit")
+	p.requireExit(t, 0)
+	require.Equal(t, "no period is settled yet, and so there was nothing to compare; see duesday status\n", p.err.String())
+	p = b.command(t, "reconcile", "--audit", "--quiet")
+	p.requireExit(t, 0)
+	require.Empty(t, p.err.String()+p.out.String())
+}
+
+func TestAudit_writesMoneyForPeopleAndIntegersForMachines(t *testing.T) {
+	t.Parallel()
+	b := setup(t, stripesim.Options{})
+	b.add(t, customer{id: "a", stripeID: "cus_a", amount: 1999, currency: "usd"})
+	b.run(t).requireExit(t, 0)
+	b.exec(t, `UPDATE duesday.charges SET amount = 1998`)
+	p := b.command(t, "reconcile", "--audit")
+	p.requireExit(t, 3)
+	require.Regexp(t, `a +amount_differs +ch_\w+ +\$19\.98 +\$19\.99\n`, p.out.String())
+	p = b.command(t, "reconcile", "--audit", "--output=json")
+	p.requireExit(t, 3)
+	require.Contains(t, p.out.String(), `"ledger": "1998 usd"`)
+}
+
+func TestMigrate_printsJSON(t *testing.T) {
+	t.Parallel()
+	b := setup(t, stripesim.Options{})
+	p := b.command(t, "migrate", "--output=json")
+	p.requireExit(t, 0)
+	require.JSONEq(t, fmt.Sprintf(`{"applied": [], "schema_version": %d}`, charges.SchemaVersion()), p.out.String())
 }

@@ -114,7 +114,9 @@ func TestRun_atTheSpendCapChargesWhatFitsAndSaysWhatIsLeft(t *testing.T) {
 	}
 	b.add(t, customers...)
 	b.sim.SetAuth(http.StatusUnauthorized)
-	b.run(t, slowPages...).requireExit(t, 3) // opened, and a page or two claimed
+	refused := b.run(t, slowPages...)
+	refused.requireExit(t, 3) // opened, and a page or two claimed
+	require.NotContains(t, refused.lastError(t), "what Stripe keeps failing")
 	b.sim.SetAuth(0)
 	require.LessOrEqual(t, b.tally(t)["claimed"], 40)
 	b.exec(t, `UPDATE duesday.totals SET cap = 55999`)
@@ -124,6 +126,7 @@ func TestRun_atTheSpendCapChargesWhatFitsAndSaysWhatIsLeft(t *testing.T) {
 		p.requireExit(t, 3)
 		require.Contains(t, p.lastError(t), "the spend cap is reached")
 		require.Contains(t, p.lastError(t), "(0 in doubt, 45 not yet claimed)")
+		require.Contains(t, p.lastError(t), "raise the cap with --raise-cap-to usd=100000 ($1,000.00, the cap is $559.99)")
 		b.requireBilled(t, customers[:55])
 	}
 

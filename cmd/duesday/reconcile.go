@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/duesday/duesday/charges"
 	"github.com/duesday/duesday/internal/exitcode"
+	"github.com/duesday/duesday/internal/money"
 	"github.com/duesday/duesday/job"
 	"github.com/duesday/duesday/leader"
 )
@@ -269,6 +272,15 @@ func (r *reconciler) stillOpen(ctx context.Context, periods []charges.Ledger) er
 	return fmt.Errorf("%w: %d in doubt, %d processing%s", errStillOpen, inDoubt, processing, when)
 }
 
+// asMoney writes an amount of an audit, like 1000 usd, for a person.
+func asMoney(s string) string {
+	number, currency, _ := strings.Cut(s, " ")
+	if amount, err := strconv.ParseInt(number, 10, 64); err == nil {
+		return printable(money.Format(amount, currency))
+	}
+	return s
+}
+
 // audit prints how the ledger and Stripe differ.
 func (p *program) audit(ctx context.Context, pool dbPool, g *charges.Gateway, pacer *charges.Pacer, periods []charges.Ledger, output string) error {
 	var settled []charges.Ledger
@@ -285,7 +297,7 @@ func (p *program) audit(ctx context.Context, pool dbPool, g *charges.Gateway, pa
 	table := p.newTable(p.out, "PERIOD", "CUSTOMER", "DIFFERENCE", "CHARGE", "LEDGER", "STRIPE")
 	err := charges.Audit(ctx, pool, g, settled, pacer.Wait, func(d charges.Difference) error {
 		differences = append(differences, d)
-		return table.row(d.Period, printable(d.CustomerID), d.Kind, printable(d.ChargeID), d.Ledger, d.Stripe)
+		return table.row(d.Period, printable(d.CustomerID), d.Kind, printable0(d.ChargeID), asMoney(d.Ledger), asMoney(d.Stripe))
 	})
 	if err != nil {
 		return databaseError(err)
