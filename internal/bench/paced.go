@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/duesday/duesday/internal/bench/measure"
@@ -46,7 +47,9 @@ func (s *stage) arrivals(ctx context.Context, customers, rate int) (times []time
 	}, func(b *bank) error {
 		requests, err := b.Requests(ctx)
 		for _, request := range requests {
-			times = append(times, request.Time)
+			if request.Method == http.MethodPost { // not the look for charges that are not ours
+				times = append(times, request.Time)
+			}
 		}
 		return err
 	})

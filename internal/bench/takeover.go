@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync/atomic"
 	"time"
 
@@ -123,7 +124,7 @@ func (b *bank) awaitRequest(ctx context.Context, c *child, after time.Time) (tim
 			return time.Time{}, err
 		}
 		for _, request := range requests {
-			if request.Time.After(after) {
+			if request.Method == http.MethodPost && request.Time.After(after) {
 				return request.Time, nil
 			}
 		}

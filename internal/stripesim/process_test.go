@@ -23,6 +23,8 @@ func TestProcess_isSteeredOverHTTP(t *testing.T) {
 	ctx := t.Context()
 	charge := func(customer, key string) (*stripe.Charge, error) { return c.Charges.New(chargeParams(customer, key)) }
 
+	require.NoError(t, c.Charges.List(&stripe.ChargeListParams{}).Err())
+	looked := time.Now()
 	_, err := charge("cus_1", "key-1")
 	require.NoError(t, err)
 	require.NoError(t, sim.Advance(ctx, 24*time.Hour))
@@ -37,6 +39,7 @@ func TestProcess_isSteeredOverHTTP(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []int{2, 1, 2, 1}, []int{tally.Succeeded, tally.Customers, tally.MostOfOne, tally.Duplicates()})
 	require.WithinRange(t, bank[0].Created, tally.First, tally.Last)
+	require.False(t, tally.First.Before(looked), "looking is not charging")
 	require.WithinRange(t, bank[1].Created, tally.First, tally.Last)
 
 	require.NoError(t, sim.Fault(ctx, "cus_2", stripesim.Error500CommitLater, 1, 0))
@@ -71,7 +74,7 @@ func TestProcess_isSteeredOverHTTP(t *testing.T) {
 
 	stats, err := sim.Stats(ctx)
 	require.NoError(t, err)
-	require.Equal(t, 5, stats.Requests)
+	require.Equal(t, 6, stats.Requests)
 	require.Equal(t, 3, stats.ByEndpoint["POST /v1/charges 200"])
 	requests, err := sim.Requests(ctx)
 	require.NoError(t, err)

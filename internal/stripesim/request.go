@@ -105,7 +105,9 @@ func (s *Sim) record(r Request, endpoint string, out reply) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.log.add(r)
-	s.last = s.now()
+	if r.Method == "POST" {
+		s.last = s.now()
+	}
 	st := &s.stats
 	st.Requests++
 	st.ByEndpoint[fmt.Sprintf("%s %d", endpoint, r.Status)]++

@@ -94,7 +94,7 @@ func (s *Sim) arrive(r *Request) (f Fault, auth int, latency time.Duration) {
 	s.seq++
 	r.ID = "req_" + s.newID(s.seq)[10:]
 	r.Time = s.now()
-	if s.first.IsZero() {
+	if s.first.IsZero() && r.Method == http.MethodPost {
 		s.first = r.Time
 	}
 	f, auth, latency = s.plan.next(*r), s.auth, s.latency

@@ -80,7 +80,7 @@ type Sim struct {
 	plan          plan
 	later         []func() reply
 	stats         Stats
-	first         time.Time // arrival of the first request
+	first         time.Time // arrival of the first POST
 	last          time.Time // answer to the last
 	log           requestLog
 	onCommit      []func(Charge)

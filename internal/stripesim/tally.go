@@ -9,7 +9,8 @@ type Tally struct {
 	Customers int `json:"customers"` // of whom
 	// MostOfOne is the most that any customer was charged: 1 if all is well.
 	MostOfOne int `json:"most_of_one"`
-	// First is when the first API request arrived, Last when the last was answered.
+	// First is when the first POST arrived, Last when the last was answered:
+	// look-ups may come long before the first charge.
 	First time.Time `json:"first"`
 	Last  time.Time `json:"last"`
 }
