@@ -78,7 +78,7 @@ func TestProcess_isSteeredOverHTTP(t *testing.T) {
 	require.Equal(t, 3, stats.ByEndpoint["POST /v1/charges 200"])
 	requests, err := sim.Requests(ctx)
 	require.NoError(t, err)
-	require.Equal(t, "cus_4", requests[4].Params.Get("customer"))
+	require.Equal(t, "cus_4", requests[5].Params.Get("customer"))
 	require.ErrorContains(t, stripesim.Remote{URL: sim.URL + "/v1"}.SetAuth(ctx, 0), "status 4")
 }
 
