@@ -12,6 +12,9 @@ var (
 	EndpointOf  = endpointOf
 )
 
+// GatherSQL is the statement that gathers the shards' cursors.
+func (l *Ledger) GatherSQL() string { return l.gatherSQL() }
+
 // MigrationNames are the embedded migrations in order.
 func MigrationNames() ([]string, error) {
 	ms, err := migrations()

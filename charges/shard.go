@@ -113,16 +113,28 @@ func (l *Ledger) gather(ctx context.Context, db Querier, of int) error {
 	if err := db.QueryRow(ctx, floor, l.Period.String(), of).Scan(&after); err != nil {
 		return fmt.Errorf("gather the claim cursors: %w", err)
 	}
-	raise := `
+	err := queryPlanned(ctx, db, inIndexOrder, func(rows pgx.Rows) error {
+		rows.Close()
+		return rows.Err()
+	}, l.gatherSQL(), l.Period.String(), l.lockID(), of, after)
+	if err != nil {
+		return fmt.Errorf("gather the claim cursors: %w", err)
+	}
+	return nil
+}
+
+// gatherSQL has the parameters: $1 period, $2 lock id, $3 number of shards, $4 a
+// due up to which all are known to have slots (null: none).
+func (l *Ledger) gatherSQL() string {
+	return `
 		WITH shard AS MATERIALIZED (
 			SELECT shard, claim_cursor FROM duesday.shard_cursors WHERE billing_period = $1 AND shards = $3
 		), unclaimed AS MATERIALIZED (
 			SELECT due.customer_id
 			FROM duesday.dues AS due
 			WHERE due.billing_period = $1 AND ($4::text IS NULL OR due.customer_id > $4)
-				AND NOT EXISTS (
-					SELECT FROM shard
-					WHERE shard.shard = ` + shardSQL("due.customer_id", "$3") + ` AND shard.claim_cursor >= due.customer_id)
+				AND (SELECT claim_cursor FROM shard
+					WHERE shard.shard = ` + shardSQL("due.customer_id", "$3") + `) >= due.customer_id IS NOT TRUE
 			ORDER BY due.customer_id
 			LIMIT 1
 		)
@@ -132,10 +144,6 @@ func (l *Ledger) gather(ctx context.Context, db Querier, of int) error {
 				WHERE billing_period = $1 AND customer_id < (SELECT customer_id FROM unclaimed))
 			ELSE (SELECT max(customer_id) FROM duesday.dues WHERE billing_period = $1) END)
 		WHERE billing_period = $1 AND ` + l.held("$2")
-	if _, err := db.Exec(ctx, raise, l.Period.String(), l.lockID(), of, after); err != nil {
-		return fmt.Errorf("gather the claim cursors: %w", err)
-	}
-	return nil
 }
 
 // ShardDone reports whether all dues of the ledger's shard have a slot and none

@@ -1,6 +1,7 @@
 package charges_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -371,4 +372,57 @@ func TestSettlePeriod_isUndoneByASistersNewAttempt(t *testing.T) {
 	require.NoError(t, tx.Commit(b.ctx))
 	require.False(t, <-settled, "settled over a slot in doubt")
 	require.Equal(t, "0", b.text(t, `SELECT count(*) FROM duesday.periods WHERE settled_at IS NOT NULL`))
+}
+
+// However large the period is, and however little its statistics know of it.
+func TestGatherCursors_costsAFewDues(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, `
+		ALTER TABLE duesday.dues SET (autovacuum_enabled = off);
+		INSERT INTO duesday.customers (id, amount, currency)
+		SELECT 'c' || lpad(i::text, 6, '0'), 1000, 'usd' FROM generate_series(1, 50000) AS i`)
+	b.open(t)
+	for _, analysed := range []bool{false, true} {
+		if analysed {
+			b.exec(t, `ANALYZE`)
+		}
+		for _, test := range []struct {
+			name   string
+			behind string // which shards have come less far than to the end
+			want   string
+		}{
+			{"one has not begun", `FALSE`, ""},
+			{"one is half-way", `shard = 1`, "^c0(24999|250)"},
+			{"all are through", `FALSE`, "c050000"},
+		} {
+			b.exec(t, `UPDATE duesday.periods SET claim_cursor = NULL`)
+			b.exec(t, `DELETE FROM duesday.shard_cursors`)
+			b.exec(t, `
+				INSERT INTO duesday.shard_cursors (billing_period, shards, shard, claim_cursor)
+				SELECT $1, 3, shard, max(customer_id) FILTER (WHERE NOT (`+test.behind+`) OR customer_id < 'c025000')
+				FROM (SELECT customer_id, `+charges.ShardSQL("customer_id", "3")+` AS shard FROM duesday.dues) AS due
+				GROUP BY shard`, period)
+			var floor any
+			if test.want == "" {
+				b.exec(t, `DELETE FROM duesday.shard_cursors WHERE shard = 1`)
+			} else {
+				floor = b.text(t, `SELECT min(claim_cursor) FROM duesday.shard_cursors`)
+			}
+			tx, err := b.conn.Begin(b.ctx)
+			require.NoError(t, err)
+			var out []byte
+			_, err = tx.Exec(b.ctx, `SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off; SET LOCAL enable_nestloop = off`)
+			require.NoError(t, err)
+			require.NoError(t, tx.QueryRow(b.ctx, `EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) `+b.GatherSQL(),
+				period, charges.LockID(namespace, period), 3, floor).Scan(&out))
+			require.NoError(t, tx.Rollback(b.ctx))
+			var explained []struct{ Plan plan }
+			require.NoError(t, json.Unmarshal(out, &explained))
+			require.Less(t, explained[0].Plan.Hit+explained[0].Plan.Read, 100, test.name)
+
+			require.NoError(t, b.GatherCursors(b.ctx, b.conn))
+			require.Regexp(t, test.want, b.text(t, `SELECT coalesce(claim_cursor, '') FROM duesday.periods`), test.name)
+		}
+	}
 }
