@@ -46,6 +46,7 @@ func TestSmokeScheduledRun_onePodBillsAllAndTheOtherSaysWhoLeads(t *testing.T) {
 	b.requireBilled(t, customers)
 	settled := b.logs(t, leader, saysSettled)
 	require.Len(t, settled, 1, "%s did not bill", leader)
+	b.requireTold(t, job.Name, map[string]int{"settled": 1, "not_leader": 1}, "BillingSettled", "NotLeader")
 
 	// The period is that of the annotation.
 	require.Equal(t, at.Format(time.RFC3339), job.Annotations[batchv1.CronJobScheduledTimestampAnnotation])

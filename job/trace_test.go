@@ -34,7 +34,7 @@ func (b *testBundle) traced(t *testing.T) func() map[string]tracetest.SpanStubs 
 func attrs(s tracetest.SpanStub) map[attribute.Key]string {
 	all := map[attribute.Key]string{}
 	for _, a := range s.Attributes {
-		all[a.Key] = a.Value.Emit()
+		all[a.Key] = a.Value.String()
 	}
 	return all
 }
@@ -81,7 +81,7 @@ func TestTrace_hasTheRunItsPagesAndTheirCharges(t *testing.T) {
 	}
 	require.Equal(t, map[string]int{"paid": 48, "refused": 1, "unknown": 2}, outcomes)
 	for _, p := range all["page"] {
-		require.EqualValues(t, attrs(p)["duesday.slots"], attribute.IntValue(pages[p.SpanContext.SpanID().String()]).Emit())
+		require.EqualValues(t, attrs(p)["duesday.slots"], attribute.IntValue(pages[p.SpanContext.SpanID().String()]).String())
 	}
 }
 

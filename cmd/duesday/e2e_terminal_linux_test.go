@@ -170,6 +170,7 @@ func TestProgress_isNoBarWhereItCannotBeShown(t *testing.T) {
 		"dumb":    {term: "dumb"},
 		"unknown": {},
 		"json":    {term: "xterm", flags: []string{"--log-format=json"}},
+		"quiet":   {term: "xterm", flags: []string{"--quiet"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -186,7 +187,11 @@ func TestProgress_isNoBarWhereItCannotBeShown(t *testing.T) {
 			screen, lasts := p.rendered(t)
 			require.Len(t, lasts, 1)
 			require.NotContains(t, p.String(), "\x1b")
-			require.Contains(t, strings.Join(screen, "\n"), "period settled")
+			if name == "quiet" {
+				require.Equal(t, []string{""}, screen)
+			} else {
+				require.Contains(t, strings.Join(screen, "\n"), "period settled")
+			}
 			b.requireBilled(t, customers)
 		})
 	}

@@ -15,6 +15,7 @@ func TestTemplate_settingsAreFlags(t *testing.T) {
 	program, err := charttest.Build(t.Context(), repository, t.TempDir())
 	require.NoError(t, err)
 	stripe := "STRIPE_API_KEY_FILE: open /var/run/secrets/duesday/stripe/api-key"
+	chat := "--notify-url-file: open /var/run/secrets/duesday/notify/url"
 	admin := "DUESDAY_ADMIN_TOKEN_FILE: open /var/run/secrets/duesday/admin/token"
 	for name, v := range map[string]struct {
 		settings []setting
@@ -25,6 +26,9 @@ func TestTemplate_settingsAreFlags(t *testing.T) {
 		}},
 		"reconcile": {[]setting{{"reconcile", `{"enabled":true,"retryDeclined":true}`}, {"billing.rate", "0.5"}}, map[string]string{
 			"duesday": stripe, "duesday-plan": "DATABASE_URL", "duesday-migrate": "DATABASE_URL", "duesday-reconcile": stripe,
+		}},
+		"notify": {[]setting{{"reconcile.enabled", "true"}, {"notify", `{"existingSecret":"chat","signingKey":"hmac"}`}}, map[string]string{
+			"duesday": chat, "duesday-plan": "DATABASE_URL", "duesday-migrate": "DATABASE_URL", "duesday-reconcile": chat,
 		}},
 		"proxy": {proxied, map[string]string{
 			"duesday": admin, "duesday-plan": "DATABASE_URL", "duesday-migrate": "DATABASE_URL", "duesday-reconcile": admin,

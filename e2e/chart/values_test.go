@@ -73,6 +73,9 @@ var other = []struct{ path, json, seen string }{
 	{"reconcile.enabled", `true`, "name: duesday-reconcile\n"},
 	{"reconcile.schedule", `"3 * * * *"`, `schedule: "3 * * * *"`},
 	{"reconcile.retryDeclined", `true`, "name: DUESDAY_RETRY_DECLINED\n                  value: \"true\"\n"},
+	{"notify.existingSecret", `"chat"`, "secretName: \"chat\"\n"},
+	{"notify.key", `"webhook"`, `- key: "webhook"`},
+	{"notify.signingKey", `"hmac"`, `- key: "hmac"`},
 	{"proxy.enabled", `true`, "name: duesday-proxy\n"},
 	{"proxy.replicas", `3`, "replicas: 3"},
 	{"proxy.adminToken.existingSecret", `"other-token"`, `"other-token"`},
@@ -105,6 +108,8 @@ var needs = map[string]setting{
 	"migrate.key":             {"migrate.existingSecret", `"owner"`},
 	"reconcile.schedule":      {"reconcile.enabled", `true`},
 	"reconcile.retryDeclined": {"reconcile.enabled", `true`},
+	"notify.key":              {"notify.existingSecret", `"chat"`},
+	"notify.signingKey":       {"notify.existingSecret", `"chat"`},
 }
 
 func TestTemplate_eachValue(t *testing.T) {

@@ -139,7 +139,17 @@ priorityClassName: {{ . | quote }}
   value: /var/run/secrets/duesday/admin/token
 {{- end }}
 
-{{- /* (list $ "stripe" "admin"): where the named secrets are mounted, and what the user adds. */}}
+{{- /* Who is told how a run ended. */}}
+{{- define "duesday.notifyEnv" -}}
+- name: DUESDAY_NOTIFY_URL_FILE
+  value: /var/run/secrets/duesday/notify/url
+{{- if .Values.notify.signingKey }}
+- name: DUESDAY_NOTIFY_SECRET_FILE
+  value: /var/run/secrets/duesday/notify/signing-key
+{{- end }}
+{{- end }}
+
+{{- /* (list $ "stripe" "admin" "notify"): where the named secrets are mounted, and what the user adds. */}}
 {{- define "duesday.mounts" -}}
 {{- range rest . }}
 - name: {{ . }}
@@ -161,6 +171,15 @@ priorityClassName: {{ . | quote }}
     items:
       - key: {{ if $.Values.stripe.apiKey }}api-key{{ else }}{{ $.Values.stripe.key | quote }}{{ end }}
         path: api-key
+    {{- else if eq . "notify" }}
+    secretName: {{ $.Values.notify.existingSecret | quote }}
+    items:
+      - key: {{ $.Values.notify.key | quote }}
+        path: url
+      {{- with $.Values.notify.signingKey }}
+      - key: {{ . | quote }}
+        path: signing-key
+      {{- end }}
     {{- else }}
     secretName: {{ include "duesday.adminSecret" $ | quote }}
     items:
@@ -213,6 +232,9 @@ annotations:
 {{- $secrets := list }}
 {{- if ne .command "plan" }}
 {{- $secrets = list (ternary "admin" "stripe" $proxied) }}
+{{- if $.Values.notify.existingSecret }}
+{{- $secrets = append $secrets "notify" }}
+{{- end }}
 {{- end }}
 metadata:
   {{- include "duesday.podMeta" (dict "root" $ "component" .command) | trim | nindent 2 }}
@@ -248,6 +270,9 @@ spec:
         {{- include "duesday.databaseEnv" $ | nindent 8 }}
         {{- if $secrets }}
         {{- include (ternary "duesday.vaultEnv" "duesday.stripeEnv" $proxied) $ | nindent 8 }}
+        {{- end }}
+        {{- if has "notify" $secrets }}
+        {{- include "duesday.notifyEnv" $ | nindent 8 }}
         {{- end }}
         {{- if $runs }}
         {{- include "duesday.identity" $ | nindent 8 }}
