@@ -1,11 +1,13 @@
 package charges_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
@@ -130,4 +132,28 @@ func TestCheckSchema_aLostServerIsWorthAnotherTry(t *testing.T) {
 	b := setup(t)
 	require.NoError(t, b.conn.Close(b.ctx))
 	require.Equal(t, exitcode.Unfinished, exitcode.Of(charges.CheckSchema(b.ctx, b.conn)))
+}
+
+// An upgrade that a run of less rights could not work with would stop a month.
+func TestMigrate_givesTheShardsCursorsToWhoMayWork(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	role := b.text(t, `SELECT 'biller "' || current_database()`)
+	quoted := pgx.Identifier{role}.Sanitize()
+	b.exec(t, `
+		DROP TABLE duesday.shard_cursors;
+		ALTER TABLE duesday.runs DROP COLUMN shard, DROP COLUMN shards;
+		DELETE FROM duesday.schema_migrations WHERE version > 3;
+		CREATE ROLE `+quoted+`;
+		GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA duesday TO `+quoted)
+	t.Cleanup(func() {
+		conn := b.db.Connect(t)
+		_, err := conn.Exec(context.Background(), `DROP OWNED BY `+quoted+`; DROP ROLE `+quoted)
+		require.NoError(t, err)
+	})
+	_, err := charges.Migrate(b.ctx, b.conn)
+	require.NoError(t, err)
+	require.Equal(t, "t", b.text(t, `SELECT bool_and(has_table_privilege($1, 'duesday.shard_cursors', p))
+		FROM unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) AS p`, role))
+	require.Equal(t, "f", b.text(t, `SELECT has_table_privilege($1, 'duesday.shard_cursors', 'TRUNCATE')`, role))
 }

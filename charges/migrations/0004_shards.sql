@@ -11,6 +11,22 @@ CREATE TABLE duesday.shard_cursors (
     PRIMARY KEY (billing_period, shards, shard)
 ) WITH (fillfactor = 50);
 
+-- Every run reads it. Whoever may work on periods was granted that before there
+-- was this table, and must not stand before a closed door after an upgrade.
+DO $$
+DECLARE
+    known record;
+BEGIN
+    FOR known IN
+        SELECT privilege_type, grantee
+        FROM pg_class, aclexplode(relacl)
+        WHERE oid = 'duesday.periods'::regclass AND grantee <> relowner
+    LOOP
+        EXECUTE format('GRANT %s ON duesday.shard_cursors TO %s', known.privilege_type,
+            CASE known.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(known.grantee)) END);
+    END LOOP;
+END $$;
+
 -- Null: the run has the period alone.
 ALTER TABLE duesday.runs
     ADD COLUMN shard integer,
