@@ -170,7 +170,9 @@ func filled(t testing.TB) *metrics.Metrics {
 	db.Exec(t, `INSERT INTO duesday.charges (customer_id, billing_period, idempotency_key, amount, currency, status, claimed_at, settled_at) VALUES
 		('a', '2026-10', repeat('a', 32), 450, 'usd', 'claimed', '2026-10-01 12:00:10Z', NULL),
 		('b', '2026-10', repeat('b', 32), 450, 'usd', 'claimed', '2026-10-01 12:00:05Z', NULL),
-		('c', '2026-10', repeat('c', 32), 40, 'jpy', 'succeeded', '2026-10-01 12:00:01Z', now())`)
+		('c', '2026-10', repeat('c', 32), 40, 'jpy', 'succeeded', '2026-10-01 12:00:01Z', now()),
+		-- There is none such: a settled period is not gone through.
+		('c', '2026-09', repeat('d', 32), 40, 'jpy', 'claimed', '2026-09-01 12:00:01Z', NULL)`)
 	m := metrics.New(config(t, func(c *metrics.Config) {
 		began := c.Now()
 		c.Progress = func() job.Progress {
@@ -265,6 +267,8 @@ func TestState_ofAShardedRun(t *testing.T) {
 func TestScrape_keepsWhatWasRead(t *testing.T) {
 	t.Parallel()
 	db := ledger(t, "2026-10")
+	db.Exec(t, `INSERT INTO duesday.charges (customer_id, billing_period, idempotency_key, amount, currency, status)
+		VALUES ('a', '2026-10', repeat('a', 32), 450, 'usd', 'claimed')`)
 	now := time.Date(2026, time.October, 15, 10, 0, 0, 0, time.UTC)
 	m := metrics.New(config(t, func(c *metrics.Config) { c.Now = func() time.Time { return now } }))
 	stopped, stop := context.WithCancel(t.Context())
@@ -275,6 +279,7 @@ func TestScrape_keepsWhatWasRead(t *testing.T) {
 	require.Equal(t, 1.0, values(t, m)["periods{state=open}"])
 	now = now.Add(time.Second)
 	require.Zero(t, values(t, m)["periods{state=open}"])
+	require.Equal(t, 1.0, values(t, m)["in_doubt_slots{}"], "no scrape counts it anew")
 
 	db.Exec(t, `ALTER TABLE duesday.periods RENAME TO gone`)
 	now = now.Add(time.Minute)
