@@ -19,8 +19,8 @@ const maxShards = 100
 type shardFlags struct{ shards, shard int }
 
 func (f *shardFlags) add(flags *pflag.FlagSet) {
-	flags.IntVar(&f.shards, "shards", 1, "how `many` runs share the period's customers, each with a part of them and of --rate; 1: this run bills them all")
-	flags.IntVar(&f.shard, "shard", -1, "`which` of --shards this one is, counted from 0 (default: JOB_COMPLETION_INDEX, as an Indexed Job sets it)")
+	flags.IntVar(&f.shards, "shards", 1, "`number` of runs that share the period's customers, each with a part of them and of --rate; 1: this run bills them all")
+	flags.IntVar(&f.shard, "shard", -1, "`number` of this run among --shards, counted from 0 (default: JOB_COMPLETION_INDEX, as an Indexed Job sets it)")
 }
 
 // split is the part of the customers that this run bills, and leaves it its part
