@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -216,6 +217,29 @@ func TestDocs_everyCommandIsRun(t *testing.T) {
 				m.requireCleanBooks(t)
 			})
 		}
+	}
+}
+
+// Whoever is paged finds the alert's name as a heading, and under it the first
+// three commands.
+func TestDocs_eachAlertHasItsFirstThreeCommands(t *testing.T) {
+	t.Parallel()
+	rules, err := os.ReadFile("../../monitoring/rules.yaml")
+	require.NoError(t, err)
+	text, err := os.ReadFile("../../docs/operations.md")
+	require.NoError(t, err)
+	alerts := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^\s+- alert: (\w+)$`).FindAllStringSubmatch(string(rules), -1) {
+		alerts[m[1]] = true
+	}
+	require.NotEmpty(t, alerts)
+	for alert := range alerts {
+		_, section, found := strings.Cut(string(text), "\n### "+alert+"\n")
+		require.True(t, found, "no heading for %s", alert)
+		_, block, found := strings.Cut(section, "\n```sh test=")
+		require.True(t, found, alert)
+		block, _, _ = strings.Cut(block, "\n```\n")
+		require.Len(t, strings.Split(block, "\n"), 1+3, "the first three commands of %s", alert)
 	}
 }
 
