@@ -11,6 +11,9 @@ import (
 	"golang.org/x/text/message"
 )
 
+// english is only ever copied: making one takes longer than using it.
+var english = currency.NewFormatter(currency.NewLocale("en"))
+
 // Format writes an amount, in the smallest unit that Stripe counts the currency
 // in, as an English reader expects it: $49,500.00, ¥1,200, KWD 5.120. All its
 // digits are shown. Of a currency that is unknown it writes the integer and the
@@ -21,7 +24,7 @@ func Format(amount int64, code string) string {
 	if err != nil || !known(code) {
 		return strconv.FormatInt(amount, 10) + " " + code
 	}
-	f := currency.NewFormatter(currency.NewLocale("en"))
+	f := *english
 	f.MinDigits, f.MaxDigits = uint8(digits), uint8(digits)
 	// A plain space can be typed in a search.
 	return strings.NewReplacer("\u00a0", " ", "\u202f", " ").Replace(f.Format(parsed))
