@@ -56,7 +56,7 @@ func (r *run) newPage(slots int, began time.Time) *page {
 	}
 	p := new(page)
 	p.left.Store(int64(slots))
-	_, p.span = r.Tracer.Start(context.Background(), "page", trace.WithNewRoot(), trace.WithTimestamp(began),
+	_, p.span = r.Tracer.Start(context.Background(), "page", trace.WithTimestamp(began),
 		trace.WithLinks(trace.Link{SpanContext: r.span.SpanContext()}),
 		trace.WithAttributes(attribute.String(attrPeriod, r.summary.Period), attribute.Int("duesday.slots", slots)))
 	return p

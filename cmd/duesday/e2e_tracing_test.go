@@ -106,6 +106,7 @@ func TestTracing_sendsTheRunItsPagesAndChargesToTheCollector(t *testing.T) {
 	for _, request := range spans["stripe charges.create"] {
 		require.Equal(t, tracepb.Span_SPAN_KIND_CLIENT, request.Kind)
 		require.Less(t, request.StartTimeUnixNano, request.EndTimeUnixNano)
+		require.Regexp(t, "^req_", values(request.Attributes)["stripe.request_id"])
 		for _, a := range request.Attributes {
 			if a.Key == "http.response.status_code" {
 				statuses[a.Value.GetIntValue()]++
