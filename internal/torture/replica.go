@@ -22,12 +22,12 @@ type replica struct {
 	args   []string
 	// generation is the world's at its start.
 	generation int
-	cmd    *exec.Cmd
-	stripe *httptest.Server
-	conns  atomic.Int64 // open connections to Stripe
-	log    buffer
-	done   chan struct{}
-	killed atomic.Bool
+	cmd        *exec.Cmd
+	stripe     *httptest.Server
+	conns      atomic.Int64 // open connections to Stripe
+	log        buffer
+	done       chan struct{}
+	killed     atomic.Bool
 	// terminated: it was sent a SIGTERM.
 	terminated atomic.Bool
 	// excused: Stripe refused the API key while it ran.

@@ -55,8 +55,8 @@ type world struct {
 	// generation counts the reruns with another number of shards; renewed is the
 	// last whose processes were started.
 	generation, renewed int
-	problems []string
-	figures  figures
+	problems            []string
+	figures             figures
 }
 
 func newWorld(s schedule, binary string, env []string, server *pgtest.Server) (*world, error) {
