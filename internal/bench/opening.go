@@ -74,7 +74,7 @@ func (s *stage) open(ctx context.Context, customers int) (took, silent time.Dura
 		return 0, 0, err
 	}
 	defer b.close()
-	c, err := s.run(ctx, url, b, "--rate=1", "--workers=1")
+	c, err := s.run(ctx, url, b, "--workers=1")
 	if err != nil {
 		return 0, 0, err
 	}
