@@ -30,5 +30,9 @@ func NewJitter(policy RetryPolicy, random func() float64) backoff.BackOff {
 	return &jitter{policy: policy, random: random}
 }
 
-// Rate is how many requests a second the pacer allows now.
-func (p *Pacer) Rate() float64 { return float64(p.limiter.Limit()) }
+// Rate is how many requests a second the pacer allows now, were there
+// no headroom.
+func (p *Pacer) Rate() float64 { return float64(p.limiter.Limit()) / headroom }
+
+// Limit is how many it does allow.
+func (p *Pacer) Limit() float64 { return float64(p.limiter.Limit()) }

@@ -26,9 +26,16 @@ type Pacer struct {
 	quiet  time.Time // since when no 429 came that is not yet rewarded
 }
 
-// NewPacer allows perSecond requests a second, one at a time: no burst.
+// headroom is the part of the rate that is used. Requests leave evenly and arrive
+// less so: what is left lets a second's worth of them come 8 ms closer together
+// without being more in a second of Stripe's than the rate says.
+const headroom = 0.992
+
+// NewPacer allows a little less than perSecond requests a second, one at a time:
+// no burst.
 func NewPacer(perSecond float64, now func() time.Time) *Pacer {
-	return &Pacer{full: rate.Limit(perSecond), now: now, limiter: rate.NewLimiter(rate.Limit(perSecond), 1)}
+	full := rate.Limit(perSecond * headroom)
+	return &Pacer{full: full, now: now, limiter: rate.NewLimiter(full, 1)}
 }
 
 // Wait returns when the next request may be sent, or ctx's error.
@@ -55,7 +62,7 @@ func (p *Pacer) Throttled() {
 		return
 	}
 	p.halved = now
-	p.limiter.SetLimitAt(now, max(p.limiter.Limit()/2, min(1, p.full)))
+	p.limiter.SetLimitAt(now, max(p.limiter.Limit()/2, min(headroom, p.full)))
 }
 
 func (p *Pacer) recover() {
