@@ -74,7 +74,8 @@ func (l *Ledger) claimSQL() string {
 			CASE WHEN reject_code IS NOT NULL THEN clock_timestamp() END
 		FROM page
 		ON CONFLICT (customer_id, billing_period) DO NOTHING
-		RETURNING slot.*
+		RETURNING slot.customer_id, slot.billing_period, slot.attempt, slot.idempotency_key,
+			slot.amount, slot.currency, slot.status, slot.failure_code, slot.claimed_at
 	), total AS (
 		UPDATE duesday.totals AS t SET claimed_total = t.claimed_total + claimed.amount
 		FROM (SELECT currency, sum(amount) AS amount FROM slot WHERE status = 'claimed' GROUP BY currency) AS claimed` + totals + `
@@ -142,6 +143,9 @@ func (l *Ledger) claim(ctx context.Context, conn *pgx.Conn, from ClaimCursor, li
 			&row.description, &row.method, &row.key, &row.claimedAt,
 		}, func() error {
 			if row.customer == nil { // the row about the page
+				if *row.dues > 0 {
+					page.Slots = make([]Slot, 0, *row.dues)
+				}
 				held, page.Dues, page.Rejected = *row.held, *row.dues, *row.rejected
 				if row.last != nil {
 					page.Next = ClaimCursor{*row.last, true}

@@ -56,7 +56,7 @@ func keySQL(customer, period, namespace, attempt string) string {
 		customer = "random()::text || " + customer
 	}
 	return fmt.Sprintf(
-		`left(encode(sha256(convert_to(%s || ':' || %s || ':' || %s || CASE WHEN %s > 1 THEN ':attempt-' || %[4]s ELSE '' END, 'UTF8')), 'hex'), 32)`,
+		`encode(substr(sha256(convert_to(%s || ':' || %s || ':' || %s || CASE WHEN %s > 1 THEN ':attempt-' || %[4]s ELSE '' END, 'UTF8')), 1, 16), 'hex')`,
 		customer, period, namespace, attempt)
 }
 

@@ -185,7 +185,7 @@ func (f *sendingFlags) check() error {
 
 // pageSize claims about two seconds' work at once.
 func (f *sendingFlags) pageSize() int {
-	return min(max(int(2*f.rate), f.workers), 500)
+	return min(max(int(2*f.rate), f.workers), 2000)
 }
 
 // leaderFlags say who may lead, and how long silence may last.
