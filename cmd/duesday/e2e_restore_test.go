@@ -164,13 +164,16 @@ func TestRestore_anOlderLedgerChargesNobodyTwice(t *testing.T) {
 					b.sim.Advance(later)
 					found, posts := b.slots(t), b.posts()
 
-					commands := []*process{b.run(t, "--retry-declined", "--stripe-method="+method)}
-					if stage.settled {
-						commands = append(commands, b.reconcile(t, "--retry-declined"))
-					} else {
-						commands = append(commands, b.run(t, "--stripe-method="+method))
+					// One after the other: of two at once one leaves the month to the other.
+					commands := []func() *process{
+						func() *process { return b.run(t, "--retry-declined", "--stripe-method="+method) },
+						func() *process { return b.run(t, "--stripe-method="+method) },
 					}
-					for _, p := range commands {
+					if stage.settled {
+						commands[1] = func() *process { return b.reconcile(t, "--retry-declined") }
+					}
+					for _, start := range commands {
+						p := start()
 						p.requireExit(t, 3)
 						require.Contains(t, p.err.String(), "the ledger is older than what Stripe has")
 						require.Contains(t, p.err.String(), "Nothing was claimed or sent. After a restore say once: duesday run --period 2026-10 --after-restore")
