@@ -30,6 +30,9 @@ type Guards struct {
 	// like 1%, which always lets RejectedFrom through. A reopening may drop as
 	// many. Empty: any.
 	MaxRejected string
+	// AllowPast lets a period before the ledger's first be opened: most likely
+	// a slip, by which everybody would be billed once more.
+	AllowPast bool
 	// UniqueStripeCustomers refuses two dues for one Stripe customer.
 	UniqueStripeCustomers bool
 }
@@ -145,7 +148,7 @@ func (o *Opening) weigh(ctx context.Context, tx pgx.Tx, dues frozen) (weight, er
 func (l *Ledger) guard(ctx context.Context, tx pgx.Tx, o *Opening, dues frozen, w weight) error {
 	var tripped []string
 	for _, look := range []func(context.Context, pgx.Tx, *Opening, frozen, weight) (string, error){
-		l.guardGrowth, guardAmounts, guardRejected, guardUnique,
+		l.guardPast, l.guardGrowth, guardAmounts, guardRejected, guardUnique,
 	} {
 		what, err := look(ctx, tx, o, dues, w)
 		if err != nil {
@@ -202,6 +205,23 @@ func guardError(tripped []string) error {
 		return nil
 	}
 	return exitcode.With(exitcode.Stopped, fmt.Errorf("%w: %s", ErrGuard, strings.Join(tripped, "; ")))
+}
+
+func (l *Ledger) guardPast(ctx context.Context, tx pgx.Tx, o *Opening, _ frozen, _ weight) (string, error) {
+	if o.Guards.AllowPast {
+		return "", nil
+	}
+	const earliest = `
+		SELECT coalesce(min(billing_period), '') FROM duesday.periods WHERE billing_period <> $1`
+	var first string
+	if err := tx.QueryRow(ctx, earliest, l.Period.String()).Scan(&first); err != nil {
+		return "", fmt.Errorf("read the first period: %w", err)
+	}
+	if l.Period.String() > first {
+		return "", nil
+	}
+	return fmt.Sprintf("period %s is before the first that was ever billed, %s, and would bill everybody for it: --allow-past lets it through",
+		l.Period, first), nil
 }
 
 func (l *Ledger) guardGrowth(ctx context.Context, tx pgx.Tx, o *Opening, _ frozen, w weight) (string, error) {

@@ -125,6 +125,25 @@ func bad(n int) []string {
 	return rows
 }
 
+// A year that is off by one would bill everybody once more.
+func TestGuards_aMonthBeforeTheFirst(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.some(t, 3)
+	b.open(t)
+	early := charges.Ledger{Period: b.Period.Add(-12), Namespace: namespace}
+	lockID := charges.LockID(namespace, early.Period.String())
+	b.exec(t, `SELECT pg_advisory_lock($1)`, lockID)
+	before := b.ledgerState(t)
+	o := b.opening(t)
+	err := early.Open(b.ctx, b.conn, o)
+	require.ErrorContains(t, err, "period 2025-10 is before the first that was ever billed, 2026-10, and would bill everybody for it: --allow-past lets it through")
+	require.Equal(t, exitcode.Stopped, exitcode.Of(err))
+	require.Equal(t, before, b.ledgerState(t))
+	o.Guards.AllowPast = true
+	require.NoError(t, early.Open(b.ctx, b.conn, o))
+}
+
 func TestGuards_thatMakeNoSense(t *testing.T) {
 	t.Parallel()
 	for want, g := range map[string]charges.Guards{

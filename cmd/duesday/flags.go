@@ -108,6 +108,7 @@ func (f *openingFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.description, "description", "Billing period {period}", "`text` on each charge; {period} is replaced")
 	flags.StringVar(&f.capFactor, "spend-cap-factor", "1.10", "spend cap = expected total × `factor`, per currency, fixed at opening")
 	flags.BoolVar(&f.allowEmpty, "allow-empty", false, "let a period without any active customer be opened, and settled")
+	flags.BoolVar(&f.guards.AllowPast, "allow-past", false, "let --period name a month before the first that was ever billed")
 	flags.StringVar(&f.guards.MaxGrowth, "max-growth", "2",
 		"refuse to open if a currency's expected total is more than `factor` times that of the last settled period, if that had 20 dues; 0 for any")
 	amountsVar(flags, &f.guards.MaxAmount, "max-amount", "refuse to open if a single amount is above these, like `usd=50000,jpy=90000` in smallest units")
