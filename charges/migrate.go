@@ -79,12 +79,19 @@ func Migrate(ctx context.Context, conn *pgx.Conn) ([]string, error) {
 			return fmt.Errorf("lock the schema: %w", err)
 		}
 		const versions = `
-			CREATE SCHEMA IF NOT EXISTS duesday;
 			CREATE TABLE IF NOT EXISTS duesday.schema_migrations (
 				version    integer PRIMARY KEY,
 				name       text NOT NULL,
 				applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
 			)`
+		// Asking for what is there takes the right to create it all the same.
+		const schema = `
+			DO $$ BEGIN
+				IF to_regnamespace('duesday') IS NULL THEN CREATE SCHEMA duesday; END IF;
+			END $$`
+		if _, err := tx.Exec(ctx, schema); err != nil {
+			return fmt.Errorf("create schema duesday: %w", err)
+		}
 		if _, err := tx.Exec(ctx, versions); err != nil {
 			return fmt.Errorf("create schema duesday: %w", err)
 		}

@@ -43,6 +43,19 @@ func TestMigrate_fromEmptyThenNothingToDo(t *testing.T) {
 	require.Empty(t, applied)
 }
 
+func TestMigrate_withNothingToDoNeedsNoRightToCreate(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.execAs(t, `CREATE ROLE biller_%[1]s; GRANT ALL ON SCHEMA duesday TO biller_%[1]s;
+		GRANT ALL ON ALL TABLES IN SCHEMA duesday TO biller_%[1]s`)
+	conn := b.db.Connect(t)
+	_, err := conn.Exec(b.ctx, `SET ROLE biller_`+b.db.Name)
+	require.NoError(t, err)
+	applied, err := charges.Migrate(b.ctx, conn)
+	require.NoError(t, err)
+	require.Empty(t, applied)
+}
+
 func TestMigrate_atOnceAppliesOnce(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)
