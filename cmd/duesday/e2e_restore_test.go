@@ -199,3 +199,22 @@ func TestRestore_anOlderLedgerChargesNobodyTwice(t *testing.T) {
 		}
 	}
 }
+
+func TestReconcile_goesOnAfterAPeriodOfAnOlderLedger(t *testing.T) {
+	t.Parallel()
+	b := setup(t, stripesim.Options{})
+	b.add(t, payers(5)...)
+	b.openOnly(t, "charges")
+	backup := b.backup(t)
+	b.run(t).requireExit(t, 0)
+	b.restore(t, backup)
+	b.sim.Pending("cus_0002")
+	b.run(t, "--period=2026-11").requireExit(t, 0)
+	b.sim.Resolve("cus_0002", true)
+
+	p := b.reconcile(t, "--retry-declined")
+	p.requireExit(t, 3)
+	require.Contains(t, p.err.String(), "period 2026-10: the ledger is older than what Stripe has")
+	require.Zero(t, b.count(t, `SELECT count(*) FROM duesday.charges WHERE status <> 'succeeded'`))
+	require.Len(t, p.logs(t, "period reconciled"), 1)
+}

@@ -212,7 +212,7 @@ func (r *reconciler) all(ctx context.Context, periods []charges.Ledger) error {
 			r.watch.held(leader.AdvisoryLock)
 			r.log.Info("another process is at work on the period, it is left to it",
 				zap.String("billing_period", l.Period.String()), zap.String("leader", held.Holder))
-		case exitcode.Of(err) > exitcode.Unfinished:
+		case exitcode.Of(err) > exitcode.Unfinished && !errors.Is(err, job.ErrOlderLedger) && !errors.Is(err, charges.ErrLookUpUnfinished):
 			return err
 		case err != nil && !errors.Is(err, job.ErrUnfinished):
 			failed = errors.Join(failed, err)
@@ -243,7 +243,9 @@ func (r *reconciler) one(ctx context.Context, l charges.Ledger) error {
 		Tracer: r.tracer,
 	})
 	r.end.periods = append(r.end.periods, summary)
-	r.log.Info("period reconciled", zap.String("billing_period", l.Period.String()), zap.Inline(summary))
+	if err == nil || errors.Is(err, job.ErrUnfinished) {
+		r.log.Info("period reconciled", zap.String("billing_period", l.Period.String()), zap.Inline(summary))
+	}
 	return err
 }
 
