@@ -131,6 +131,23 @@ func (l *Ledger) RefreshWindow(ctx context.Context, conn *pgx.Conn, slot *Slot) 
 	return nil
 }
 
+// AllRejected returns how many slots Stripe has rejected if it has rejected all
+// that it was sent, else 0. Up to RejectedFrom say nothing, and are 0 too.
+func (l *Ledger) AllRejected(ctx context.Context, db Querier) (n int, err error) {
+	const count = `
+		SELECT count(*)
+		FROM duesday.charges AS slot JOIN duesday.dues AS due USING (billing_period, customer_id)
+		WHERE slot.billing_period = $1 AND due.reject_code IS NULL AND NOT EXISTS (
+			SELECT FROM duesday.charges WHERE billing_period = $1 AND status <> 'rejected')`
+	if err := db.QueryRow(ctx, count, l.Period.String()).Scan(&n); err != nil {
+		return 0, fmt.Errorf("count what was rejected: %w", err)
+	}
+	if n <= RejectedFrom {
+		return 0, nil
+	}
+	return n, nil
+}
+
 // SettlePeriod marks the period settled if every due has a slot and none is
 // claimed, and reports whether it is. It runs on the lock's connection, and goes
 // through the period's slots, which takes seconds where there are ten million.

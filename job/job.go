@@ -345,8 +345,24 @@ func (r *run) findCustomers(ctx context.Context) (err error) {
 	return err
 }
 
+// refuseAllRejected stops a run that would settle a month in which Stripe has
+// taken nothing at all, however few a single run has seen.
+func (r *run) refuseAllRejected(ctx context.Context, w *work) error {
+	if w.stopped() != nil {
+		return nil
+	}
+	n, err := r.Ledger.AllRejected(ctx, r.Pool)
+	if n > 0 {
+		w.stop(exitcode.With(exitcode.Stopped, fmt.Errorf("%w, all %d of them; %s", ErrAllRejected, n, rightAccount)))
+	}
+	return err
+}
+
 // conclude settles the period if it can, and says how the run ended.
 func (r *run) conclude(ctx context.Context, w *work) error {
+	if err := r.refuseAllRejected(ctx, w); err != nil {
+		return err
+	}
 	stopped := w.stopped()
 	if stopped == nil {
 		err := r.Lead.DoLong(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {

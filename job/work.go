@@ -222,6 +222,8 @@ func (w *work) send(t *task, results chan<- result) {
 	}
 }
 
+const rightAccount = "is the API key that of the right account and mode? The rejected slots are sent again with --reopen"
+
 // countRejection stops the work when Stripe has rejected nothing but one slot
 // after another: as it does when the key is another account's, or a test key
 // meets live customers.
@@ -232,8 +234,7 @@ func (w *work) countRejection(out *charges.Outcome) {
 	}
 	if w.rejections.Add(1) >= int64(3*w.Workers) {
 		w.stop(exitcode.With(exitcode.Stopped, fmt.Errorf(
-			"%w, the last: %w; is the API key that of the right account and mode? The rejected slots are sent again with --reopen",
-			ErrAllRejected, out.Err)))
+			"%w, the last: %w; %s", ErrAllRejected, out.Err, rightAccount)))
 	}
 }
 

@@ -78,6 +78,30 @@ func TestOtherAccount_anUnbrokenRowOfRejectionsStopsTheRun(t *testing.T) {
 	require.Len(t, b.sim.Succeeded(), len(all))
 }
 
+// However few they are, and however often a run sees but the rest of them.
+func TestOtherAccount_aMonthThatIsRejectedAsAWholeIsNotSettled(t *testing.T) {
+	t.Parallel()
+	b := setup(t, stripesim.Options{})
+	all := payers(14)
+	b.add(t, all...)
+	for _, c := range all {
+		b.sim.Missing(c.stripeID)
+	}
+	b.run(t, "--workers=4").requireExit(t, 3) // after 12 in a row
+	for range 2 {
+		p := b.run(t, "--workers=4")
+		p.requireExit(t, 3)
+		require.Contains(t, p.err.String(), "every charge is rejected by Stripe, all 14 of them; is the API key that of the right account and mode?")
+		require.Zero(t, b.count(t, `SELECT count(*) FROM duesday.periods WHERE settled_at IS NOT NULL`))
+	}
+	for _, c := range all {
+		b.sim.Pays(c.stripeID)
+	}
+	b.run(t, "--reopen").requireExit(t, 0)
+	b.requireSettled(t)
+	require.Len(t, b.sim.Succeeded(), len(all))
+}
+
 // The customers relation is a view, and views can be slow: slower than a
 // statement on the lock's connection may be.
 func TestDunning_readsASlowViewBesideTheLock(t *testing.T) {
