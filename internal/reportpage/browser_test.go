@@ -28,7 +28,7 @@ import (
 // for, under any name, comes here and is written down.
 type site struct {
 	*httptest.Server
-	pages map[string]string // by URL
+	pages map[string]string // by URL; read by the server from its start
 
 	mu    sync.Mutex
 	asked []string
@@ -58,6 +58,13 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	fmt.Fprint(w, page)
+}
+
+// requests is what was asked for until now.
+func (s *site) requests() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.asked)
 }
 
 // browse opens a page of the site in Chromium, and returns what it prints.
@@ -127,10 +134,10 @@ func TestBrowser_noRequestLeavesThePage(t *testing.T) {
 	}
 	s.screenshot(t, address)
 	s.screenshot(t, "http://report.test/hostile")
-	require.Equal(t, []string{"GET " + address, "GET http://report.test/hostile"}, s.asked)
+	require.Equal(t, []string{"GET " + address, "GET http://report.test/hostile"}, s.requests())
 
 	s.screenshot(t, "http://report.test/leak")
-	require.Contains(t, s.asked, "GET http://elsewhere.test/x.png", "the test would not notice")
+	require.Contains(t, s.requests(), "GET http://elsewhere.test/x.png", "the test would not notice")
 }
 
 func TestBrowser_lightAndDark(t *testing.T) {
@@ -168,18 +175,18 @@ const frames = `<!DOCTYPE html><title>frames</title>%s
 
 func TestBrowser_nothingSticksOutNorRuns(t *testing.T) {
 	pages := map[string]string{"nobody": write(t, nobody()), "one": write(t, one()), "million": write(t, million()), "hostile": write(t, hostile())}
-	s := serve(t, map[string]string{})
+	site := map[string]string{}
 	var html string
 	var want []string
 	for _, name := range slices.Sorted(maps.Keys(pages)) {
-		s.pages["http://report.test/"+name] = pages[name]
+		site["http://report.test/"+name] = pages[name]
 		for _, width := range []int{320, 360, 600, 1000} {
 			html += fmt.Sprintf(`<iframe name="%s" src="/%[1]s" width="%[2]d" height="800" style="border:0"></iframe>`, name, width)
 			want = append(want, fmt.Sprintf("%s: %d Billing period 2026-10", name, width))
 		}
 	}
-	s.pages["http://report.test/"] = fmt.Sprintf(frames, html)
-	dom := string(s.browse(t, "--virtual-time-budget=10000", "--dump-dom", "http://report.test/"))
+	site["http://report.test/"] = fmt.Sprintf(frames, html)
+	dom := string(serve(t, site).browse(t, "--virtual-time-budget=10000", "--dump-dom", "http://report.test/"))
 	for _, frame := range want {
 		require.Contains(t, dom, frame)
 	}
