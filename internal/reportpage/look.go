@@ -11,6 +11,7 @@ import (
 // look is the dues of one kind that a person must look at.
 type look struct {
 	Class, Title, Dues, Do string
+	Brief                  string // what follows the number in the alert
 	Command                string // empty: there is none
 	Rows                   []due
 	More                   string // how many are left out; empty: none
@@ -20,25 +21,27 @@ type look struct {
 // due is a row of it.
 type due struct {
 	Customer, Stripe, Amount, Why, Code string
-	Link, LinkText                      string // empty: Stripe has no page about it
+	Link, LinkID                        string // below dashboard; empty: Stripe has no page about it
 }
+
+const dashboard = "https://dashboard.stripe.com/"
 
 func newLook(period charges.Period, l charges.Look) look {
 	v := look{Dues: count(l.Dues), All: fmt.Sprintf("duesday report --period %s --format csv", period)}
 	switch l.Kind {
 	case charges.KindInDoubt:
-		v.Class, v.Title = "doubt", "In doubt"
+		v.Class, v.Title, v.Brief = "doubt", "In doubt", "in doubt"
 		v.Do = "Stripe did not say whether these were paid. The next run finds out, and charges nobody twice:"
 		v.Command = fmt.Sprintf("duesday reconcile --period %s", period)
 	case charges.KindRejected:
-		v.Class, v.Title = "rejected", "Rejected"
+		v.Class, v.Title, v.Brief = "rejected", "Rejected", "rejected"
 		v.Do = "These can never be charged as they are. Mend the customers' rows, then:"
 		v.Command = fmt.Sprintf("duesday run --period %s --reopen", period)
 	case charges.KindNeedsCustomer:
-		v.Class, v.Title = "declined", "Declined, and only the customer can mend it"
+		v.Class, v.Title, v.Brief = "declined", "Declined, and only the customer can mend it", "declined for the customer to mend"
 		v.Do = "Another try would fail in the same way: ask for another card, or for the confirmation that the bank wants."
 	case charges.KindUnclaimed:
-		v.Class, v.Title = "unclaimed", "Unclaimed"
+		v.Class, v.Title, v.Brief = "unclaimed", "Unclaimed", "unclaimed"
 		v.Do = "No run has sent these to Stripe yet. The next one does:"
 		v.Command = fmt.Sprintf("duesday run --period %s", period)
 	}
@@ -74,14 +77,15 @@ func newDue(r charges.Row) due {
 	// whoever follows the link whether test or live is meant.
 	switch {
 	case stripeID(r.ChargeID, "ch_", "pi_", "py_"):
-		d.Link, d.LinkText = "https://dashboard.stripe.com/payments/"+r.ChargeID, r.ChargeID
+		d.Link, d.LinkID = "payments/", r.ChargeID
 	case r.Status != string(charges.Rejected) && stripeID(r.StripeCustomerID, "cus_"):
-		d.Link, d.LinkText = "https://dashboard.stripe.com/customers/"+r.StripeCustomerID, r.StripeCustomerID
+		d.Link, d.LinkID = "customers/", r.StripeCustomerID
 		d.Stripe = ""
 	}
 	return d
 }
 
+// stripeID is whether id is one that an address may end in.
 func stripeID(id string, prefixes ...string) bool {
 	for _, prefix := range prefixes {
 		rest, ok := strings.CutPrefix(id, prefix)

@@ -2,19 +2,16 @@ package reportpage
 
 import (
 	"fmt"
-	"html/template"
 	"time"
 
 	"github.com/duesday/duesday/charges"
 	"github.com/duesday/duesday/internal/money"
 )
 
-// view is what the template shows: all numbers are words already.
+// view is what the page shows: all numbers are words already.
 type view struct {
-	Style     template.CSS
-	StyleHash string
-	At        string
-	Version   string
+	At      string
+	Version string
 
 	Period   string // 2026-10
 	Month    string // October 2026
