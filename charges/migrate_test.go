@@ -56,6 +56,65 @@ func TestMigrate_withNothingToDoNeedsNoRightToCreate(t *testing.T) {
 	require.Empty(t, applied)
 }
 
+// version2 is a database as the second migration left it, owned by a role of its
+// own, as its biller.
+func version2(t *testing.T) (db *pgtest.DB, owner string) {
+	db = pgtest.New(t)
+	owner = "owner_" + db.Name
+	db.Exec(t, `CREATE ROLE `+owner)
+	t.Cleanup(func() { db.Exec(t, `DROP OWNED BY `+owner+` CASCADE; DROP ROLE `+owner) })
+	for _, name := range []string{"0001_ledger", "0002_spendcap"} {
+		sql, err := os.ReadFile("migrations/" + name + ".sql")
+		require.NoError(t, err)
+		if name == "0001_ledger" {
+			db.Exec(t, `CREATE SCHEMA duesday AUTHORIZATION `+owner+`; SET ROLE `+owner+`;
+				CREATE TABLE duesday.schema_migrations (version integer PRIMARY KEY, name text NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())`)
+		}
+		db.Exec(t, `SET ROLE `+owner+`; `+string(sql)+`; INSERT INTO duesday.schema_migrations VALUES (`+name[3:4]+`, '`+name+`')`)
+	}
+	return db, owner
+}
+
+// The columns are for others to rely on, and they may do so in ways that hold
+// them fast.
+func TestMigrate_upgradesUnderViewsAndForeignKeysOfOthers(t *testing.T) {
+	t.Parallel()
+	for name, sql := range map[string]string{
+		"nothing": `SELECT 1`,
+		"a view":  `CREATE VIEW keys AS SELECT idempotency_key, customer_id FROM duesday.charges`,
+		"foreign keys": `CREATE TABLE invoices (key text REFERENCES duesday.charges (idempotency_key), customer_id text, billing_period text,
+			FOREIGN KEY (customer_id, billing_period) REFERENCES duesday.charges (customer_id, billing_period))`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db, _ := version2(t)
+			db.Exec(t, sql)
+			b := &testBundle{ctx: t.Context(), db: db, conn: db.Connect(t),
+				Ledger: &charges.Ledger{Period: charges.Period{Year: 2026, Month: 10}, Namespace: namespace}}
+			_, err := charges.Migrate(b.ctx, b.conn)
+			require.NoError(t, err)
+			b.lock(t, b.conn)
+			b.some(t, 600)
+			b.open(t)
+			slots := b.claimAll(t)
+			require.Len(t, slots, 600)
+			require.Equal(t, 1, b.settle(t, charges.Settlement{Key: slots[7].Key, Status: charges.Succeeded}))
+			plan := b.texts(t, `EXPLAIN SELECT FROM duesday.charges WHERE billing_period = 'x' AND customer_id > 'y' ORDER BY customer_id LIMIT 1`)
+			require.NotContains(t, strings.Join(plan, "\n"), "Sort")
+		})
+	}
+}
+
+func TestMigrate_byAnotherRoleLeavesTheLedgerToItsOwner(t *testing.T) {
+	t.Parallel()
+	db, owner := version2(t)
+	_, err := charges.Migrate(t.Context(), db.Connect(t))
+	require.NoError(t, err)
+	conn := db.Connect(t)
+	_, err = conn.Exec(t.Context(), `SET ROLE `+owner+`; SELECT FROM duesday.shard_cursors; SELECT FROM duesday.charges`)
+	require.NoError(t, err)
+}
+
 func TestMigrate_atOnceAppliesOnce(t *testing.T) {
 	t.Parallel()
 	db := pgtest.New(t)

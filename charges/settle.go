@@ -31,7 +31,7 @@ const settleSQL = `
 			settled_at = CASE WHEN result.status = 'processing' THEN NULL ELSE clock_timestamp() END
 		FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::boolean[])
 			AS result (idempotency_key, status, charge_id, failure_code, failure_message, request_id, needs_customer)
-		WHERE slot.idempotency_key = result.idempotency_key COLLATE "C"
+		WHERE slot.idempotency_key = result.idempotency_key
 			AND array_position($8::text[], result.status) > array_position($8::text[], slot.status)
 		RETURNING slot.customer_id, slot.billing_period, slot.attempt, slot.idempotency_key, slot.amount, slot.currency,
 			slot.status, slot.charge_id, slot.failure_code, slot.failure_message, result.request_id
@@ -93,7 +93,7 @@ func strayCharges(ctx context.Context, db Querier, keys, statuses, ids []string)
 		SELECT charge_id
 		FROM unnest($1::text[], $2::text[], $3::text[]) AS result (idempotency_key, status, charge_id)
 		WHERE status = 'succeeded' AND NOT EXISTS (
-			SELECT FROM duesday.charges AS slot WHERE slot.idempotency_key = result.idempotency_key COLLATE "C")`
+			SELECT FROM duesday.charges AS slot WHERE slot.idempotency_key = result.idempotency_key)`
 	err = queryPlanned(ctx, db, oneByOne, func(rows pgx.Rows) (err error) {
 		stray, err = pgx.CollectRows(rows, pgx.RowTo[string])
 		return err

@@ -13,14 +13,24 @@ CREATE INDEX charges_follow_up ON duesday.charges (billing_period, follow_up, cu
 ALTER TABLE duesday.charges SET (fillfactor = 50);
 
 -- The period first: slots then join the index at its end, in the order in which
--- they are claimed, and not between those of all the months before.
-ALTER TABLE duesday.charges DROP CONSTRAINT charges_once,
-    ADD CONSTRAINT charges_once UNIQUE (billing_period, customer_id);
+-- they are claimed, and not between those of all the months before. A foreign key
+-- of yours keeps the constraint as it was, and the index stands beside it.
+DO $$ BEGIN
+    ALTER TABLE duesday.charges DROP CONSTRAINT charges_once;
+    ALTER TABLE duesday.charges ADD CONSTRAINT charges_once UNIQUE (billing_period, customer_id);
+EXCEPTION WHEN dependent_objects_still_exist THEN
+    CREATE UNIQUE INDEX charges_by_period ON duesday.charges (billing_period, customer_id);
+END $$;
 
--- Compared byte by byte, whatever the database's locale is.
-ALTER TABLE duesday.charges DROP CONSTRAINT charges_key,
-    ALTER COLUMN idempotency_key TYPE text COLLATE "C",
-    ADD CONSTRAINT charges_key UNIQUE (idempotency_key);
+-- Compared byte by byte, whatever the database's locale is: faster, and no more
+-- than that. A view or a foreign key of yours keeps the column as it was.
+DO $$ BEGIN
+    ALTER TABLE duesday.charges DROP CONSTRAINT charges_key,
+        ALTER COLUMN idempotency_key TYPE text COLLATE "C",
+        ADD CONSTRAINT charges_key UNIQUE (idempotency_key);
+EXCEPTION WHEN dependent_objects_still_exist OR feature_not_supported THEN
+    NULL;
+END $$;
 
 -- A bounded repetition costs a regular expression twenty times its check.
 ALTER TABLE duesday.charges DROP CONSTRAINT charges_idempotency_key_check,

@@ -25,6 +25,9 @@ BEGIN
         EXECUTE format('GRANT %s ON duesday.shard_cursors TO %s', known.privilege_type,
             CASE known.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(known.grantee)) END);
     END LOOP;
+    -- An upgrade may be another role's than the first migration.
+    EXECUTE format('ALTER TABLE duesday.shard_cursors OWNER TO %I',
+        (SELECT pg_get_userbyid(relowner) FROM pg_class WHERE oid = 'duesday.periods'::regclass));
 END $$;
 
 -- Null: the run has the period alone.
