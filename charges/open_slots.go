@@ -55,6 +55,10 @@ func (l *Ledger) Processing(ctx context.Context, db Querier, after string, limit
 	return l.openSlots(ctx, db, Processing, after, limit)
 }
 
+// throughAll is byIndex for a statement that may look at all the slots of a
+// period, which takes minutes where there are tens of millions on a cold disk.
+const throughAll = byIndex + `, set_config('statement_timeout', '30min', true)`
+
 func (l *Ledger) openSlots(ctx context.Context, db Querier, status Status, after string, limit int) ([]Slot, error) {
 	column := "status"
 	if status == Processing {
@@ -69,7 +73,7 @@ func (l *Ledger) openSlots(ctx context.Context, db Querier, status Status, after
 		LIMIT $4`
 	readAt := l.now()
 	var slots []Slot
-	err := queryPlanned(ctx, db, byIndex, func(rows pgx.Rows) (err error) {
+	err := queryPlanned(ctx, db, throughAll, func(rows pgx.Rows) (err error) {
 		slots, err = l.collectSlots(rows, readAt)
 		return err
 	}, mutated(read), l.Period.String(), string(status), after, limit)

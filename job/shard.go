@@ -44,7 +44,7 @@ func (r *run) settleShare(ctx context.Context) error {
 	if !r.Ledger.Shard.Split() || r.summary.Settled {
 		return nil
 	}
-	return r.Lead.Do(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
+	return r.Lead.DoLong(ctx, func(ctx context.Context, conn *pgx.Conn) (err error) {
 		r.summary.ShardDone, err = r.Ledger.ShardDone(ctx, conn)
 		return err
 	})
