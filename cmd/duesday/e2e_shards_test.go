@@ -288,6 +288,8 @@ func TestRun_refusesShardsThatCannotWork(t *testing.T) {
 		{flags: []string{"--shards=4"}, want: "--shards 4: which of them is this? want --shard, from 0 to 3, or a Job of completionMode Indexed"},
 		{flags: []string{"--shards=4"}, index: "4", want: "shard 4 of --shards 4: want from 0 to 3; an Indexed Job's completions must be as many as the shards"},
 		{flags: []string{"--shards=4"}, index: "x", want: `JOB_COMPLETION_INDEX="x": want a number, as an Indexed Job sets it`},
+		{flags: []string{"--shards=2", "--shard=0"}, index: "1", want: "--shard 0: this pod of an Indexed Job has index 1, whose customers nobody would bill; leave --shard out"},
+		{flags: []string{"--shards=3"}, index: "1", want: "--shards 3 in an Indexed Job: JOB_NAME must name the pod's Job, in its cluster, to see that it has completions: 3"},
 		{flags: []string{"--shard=1"}, want: "--shard 1: of how many? want --shards too"},
 		{flags: []string{"--shards=2", "--shard=0", "--reopen"}, want: "--reopen needs the period alone, want --shards 1: run it once without shards; it bills what is left, too"},
 		{flags: []string{"--shards=2", "--shard=0", "--after-restore"}, want: "--after-restore needs the period alone, want --shards 1: run it once without shards; it bills what is left, too"},
@@ -314,7 +316,7 @@ func TestSplit_dividesTheRate(t *testing.T) {
 	}{
 		{1, -1, charges.Shard{}, 20},
 		{4, -1, charges.Shard{Index: 2, Of: 4}, 5},
-		{8, 7, charges.Shard{Index: 7, Of: 8}, 2.5},
+		{8, 2, charges.Shard{Index: 2, Of: 8}, 2.5},
 	} {
 		f := runFlags{sendingFlags: sendingFlags{rate: 20}, shardFlags: shardFlags{test.shards, test.shard}}
 		got, err := p.split(&f)

@@ -37,11 +37,15 @@ func (p *program) split(f *runFlags) (charges.Shard, error) {
 		return all, nil
 	}
 	index := f.shard
-	if text, ok := p.env("JOB_COMPLETION_INDEX"); ok && index < 0 {
-		var err error
-		if index, err = strconv.Atoi(text); err != nil {
+	if text, ok := p.env("JOB_COMPLETION_INDEX"); ok {
+		set, err := strconv.Atoi(text)
+		switch {
+		case err != nil:
 			return all, usage("JOB_COMPLETION_INDEX=%q: want a number, as an Indexed Job sets it", text)
+		case index >= 0 && index != set:
+			return all, usage("--shard %d: this pod of an Indexed Job has index %d, whose customers nobody would bill; leave --shard out", index, set)
 		}
+		index = set
 	}
 	if index < 0 {
 		return all, usage("--shards %d: which of them is this? want --shard, from 0 to %d, or a Job of completionMode Indexed", f.shards, f.shards-1)
@@ -66,8 +70,11 @@ func (p *program) split(f *runFlags) (charges.Shard, error) {
 func (p *program) checkIndexes(ctx context.Context, f leaderFlags, cluster *leader.Cluster, s charges.Shard) error {
 	_, indexed := p.env("JOB_COMPLETION_INDEX")
 	name := p.lookup("JOB_NAME")
-	if !s.Split() || !indexed || name == "" || cluster == nil {
+	switch {
+	case !s.Split() || !indexed:
 		return nil
+	case name == "" || cluster == nil:
+		return usage("--shards %d in an Indexed Job: JOB_NAME must name the pod's Job, in its cluster, to see that it has completions: %[1]d", s.Of)
 	}
 	completions, err := cluster.Indexes(ctx, name, f.renewDeadline, f.retryEvery)
 	if err != nil {
