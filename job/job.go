@@ -144,7 +144,7 @@ func begin(ctx context.Context, cfg Config, name string, work func(*run, context
 	r.Live.begin(r.summary.Period, cfg.Now)
 	ctx, end := r.traceRun(ctx, name)
 	err := work(r, ctx)
-	r.summary.Seconds = cfg.Now().Sub(began).Seconds()
+	r.summary.Seconds = float64(cfg.Now().Sub(began).Milliseconds()) / 1000
 	p := r.Live.Snapshot()
 	r.summary.This = p.This
 	if p.Known && !r.Ledger.Shard.Split() {

@@ -23,8 +23,9 @@ type Progress struct {
 	Money []charges.Money
 	This  Counts // this run's part
 	// InFlight are those of Tally.InDoubt that this run claimed and has no
-	// answer for yet, nor waited for one in vain.
-	InFlight int
+	// answer for yet, nor waited for one in vain. InFlightMoney is their amounts.
+	InFlight      int
+	InFlightMoney map[string]int64
 
 	// Left is how many dues the run still has before it.
 	Left int
@@ -58,8 +59,9 @@ type Live struct {
 	known    bool
 	claims   bool // the run claims dues, and not only settles what is open
 	standing charges.Standing
-	money    map[string]int // where a currency is in standing.Money
-	doubted  int            // slots in doubt, without those in flight
+	money    map[string]int   // where a currency is in standing.Money
+	doubted  int              // slots in doubt, without those in flight
+	doubts   map[string]int64 // their amounts
 	this     Counts
 	lately   window
 }
@@ -76,6 +78,10 @@ func (l *Live) Snapshot() Progress {
 		Tally: l.standing.Tally, Money: append([]charges.Money(nil), l.standing.Money...), This: l.this,
 	}
 	p.InFlight = max(p.Tally.InDoubt-l.doubted, 0)
+	p.InFlightMoney = make(map[string]int64, len(p.Money))
+	for _, m := range p.Money {
+		p.InFlightMoney[m.Currency] = max(m.InDoubt-l.doubts[m.Currency], 0)
+	}
 	p.Left = p.Tally.InDoubt
 	if l.claims {
 		p.Left += p.Tally.Unclaimed
@@ -94,7 +100,7 @@ func (l *Live) begin(period string, now func() time.Time) {
 	defer l.mu.Unlock()
 	l.now, l.period = now, period
 	l.started, l.known, l.claims, l.this, l.lately = time.Time{}, false, false, Counts{}, window{}
-	l.standing, l.money, l.doubted = charges.Standing{}, nil, 0
+	l.standing, l.money, l.doubted, l.doubts = charges.Standing{}, nil, 0, nil
 }
 
 // start is told where the period stands as the work begins, nil if that could
@@ -104,13 +110,13 @@ func (l *Live) start(standing *charges.Standing, claims bool) {
 	defer l.mu.Unlock()
 	l.started, l.claims = l.now(), claims
 	l.lately.since = l.started
-	l.money = map[string]int{}
+	l.money, l.doubts = map[string]int{}, map[string]int64{}
 	if standing == nil {
 		return
 	}
 	l.known, l.standing, l.doubted = true, *standing, standing.Tally.InDoubt
 	for i, m := range standing.Money {
-		l.money[m.Currency] = i
+		l.money[m.Currency], l.doubts[m.Currency] = i, m.InDoubt
 	}
 }
 
@@ -143,10 +149,11 @@ func (l *Live) takenUp(n int) {
 }
 
 // leftInDoubt counts a slot whose send came to nothing.
-func (l *Live) leftInDoubt() {
+func (l *Live) leftInDoubt(s *charges.Slot) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.doubted++
+	l.doubts[s.Currency] += s.Amount
 }
 
 // again forgets the slots in doubt of this run, since they are all about to be
@@ -178,6 +185,7 @@ func (l *Live) settled(results []result) {
 		}
 		if r.doubted && l.doubted > 0 {
 			l.doubted--
+			l.doubts[r.currency] -= r.amount
 		}
 		l.move(r.was, r.Status, r.currency, r.amount)
 	}

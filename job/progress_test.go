@@ -97,10 +97,15 @@ func TestLive_tellsInFlightFromInDoubt(t *testing.T) {
 	b.Lead = b.lead(t)
 	b.Live = new(job.Live)
 	b.sim.FaultCustomer("cus_10", stripesim.Fault{Kind: stripesim.Error500BeforeCommit})
-	var flew, doubted atomic.Int64
+	var flew, worth, doubted, told atomic.Int64
 	b.sim.OnCommit(func(stripesim.Charge) {
 		p := b.Live.Snapshot()
 		flew.Store(max(flew.Load(), int64(p.InFlight)))
+		worth.Store(max(worth.Load(), p.InFlightMoney["usd"]))
+		enc := zapcore.NewMapObjectEncoder()
+		if err := p.MarshalLogObject(enc); err == nil {
+			told.Store(max(told.Load(), enc.Fields["this_run"].(map[string]any)["in_doubt"].(int64)))
+		}
 		doubted.Store(max(doubted.Load(), int64(p.Tally.InDoubt-p.InFlight)))
 	})
 	for range 2 { // the second finds it in doubt
@@ -110,10 +115,13 @@ func TestLive_tellsInFlightFromInDoubt(t *testing.T) {
 		p := b.requireStanding(t, b.Live)
 		require.Equal(t, 1, p.Tally.InDoubt)
 		require.Zero(t, p.InFlight)
+		require.Zero(t, p.InFlightMoney["usd"])
+		require.LessOrEqual(t, told.Load(), int64(1))
 		require.Equal(t, 1, p.Left)
 		b.Sender.MayCharge, b.Sender.RefreshWindow = nil, nil
 	}
 	require.NotZero(t, flew.Load())
+	require.Greater(t, worth.Load(), 1000*flew.Load())
 	b.db.Exec(t, `UPDATE duesday.charges SET key_window_at = key_window_at - interval '25 hours'`)
 	b.sim.Advance(25 * time.Hour)
 	b.requireFinished(t)

@@ -23,6 +23,9 @@ var ErrOlderLedger = errors.New("the ledger is older than what Stripe has")
 type AfterRestore struct {
 	// Since is when the period can have been charged for at the earliest.
 	Since time.Time
+	// Earlier is the flag with which a run looks further back, for the message
+	// of one that did not look back far enough.
+	Earlier string
 }
 
 // ready takes the key, and makes sure that the ledger knows what was charged.
@@ -64,21 +67,38 @@ func (r *run) checkLedger(ctx context.Context) error {
 	}
 	asking, stop := r.led(ctx)
 	defer stop()
-	unknown, blind, err := r.Ledger.UnknownAtStripe(asking, r.Pool, r.Sender, methods, customers)
-	if cause := context.Cause(asking); cause != nil {
-		return cause // told to stop, or deposed: not an answer
-	}
+	unknown, err := r.askStripe(asking, methods, customers)
 	if err != nil {
 		return err
 	}
 	if len(unknown) > 0 {
-		return r.older(fmt.Errorf("%w: %d charges of the period or more, %s among them", ErrOlderLedger, len(unknown), unknown[0]))
+		return r.older(fmt.Errorf("%w: %s", ErrOlderLedger, unknownWords(unknown)))
+	}
+	return nil
+}
+
+// askStripe returns charges of the period that Stripe has and the ledger does
+// not know. What could not be asked is a warning. ctx is one of led.
+func (r *run) askStripe(ctx context.Context, methods []charges.Method, customers *charges.Relation) ([]string, error) {
+	unknown, blind, err := r.Ledger.UnknownAtStripe(ctx, r.Pool, r.Sender, methods, customers)
+	if cause := context.Cause(ctx); cause != nil {
+		return nil, cause // told to stop, or deposed: not an answer
+	}
+	if err != nil || len(unknown) > 0 {
+		return unknown, err
 	}
 	for _, err := range blind {
 		r.Log.Warn("cannot ask Stripe whether it has charges of the period that the ledger does not know; if the database was restored, stop and use --after-restore",
 			zap.String("billing_period", r.summary.Period), zap.Error(err))
 	}
-	return nil
+	return nil, nil
+}
+
+func unknownWords(ids []string) string {
+	if len(ids) == 1 {
+		return "at least the charge " + ids[0] + " of the period"
+	}
+	return fmt.Sprintf("at least %d charges of the period, %s among them", len(ids), ids[0])
 }
 
 // led is ctx, but ends with the leadership too.
@@ -153,7 +173,22 @@ func (r *run) lookUp(ctx context.Context) error {
 	r.Log.Info("looked up at Stripe who was charged for the period", zap.String("billing_period", r.summary.Period),
 		zap.Int("pages", pages), zap.Int("restored", all.Slots), zap.Int("paid", all.Paid))
 	r.opened = nil // where the period stands has changed
+	if err := r.checkFound(ctx, methods, since); err != nil {
+		return err
+	}
 	return r.finishLookUp(ctx)
+}
+
+// checkFound refuses to go on if Stripe still shows charges of the period that
+// the ledger lacks: the look-up did not go back to them then.
+func (r *run) checkFound(ctx context.Context, methods []charges.Method, since time.Time) error {
+	unknown, err := r.askStripe(ctx, methods, nil)
+	if err != nil || len(unknown) == 0 {
+		return err
+	}
+	return exitcode.With(exitcode.Stopped, fmt.Errorf(
+		"period %s: %w still: %s. The look-up began too late, with what was made on %s. Nothing was sent. To look further back, add %s to --after-restore",
+		r.summary.Period, ErrOlderLedger, unknownWords(unknown), since.UTC().Format(time.DateOnly), r.AfterRestore.Earlier))
 }
 
 func (r *run) finishLookUp(ctx context.Context) error {

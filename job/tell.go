@@ -30,7 +30,7 @@ func (r *run) count(ctx context.Context, claims bool) {
 	r.Live.start(standing, claims)
 	p := r.Live.Snapshot()
 	p.expect(r.Rate)
-	r.Log.Info("run begins", zap.String("billing_period", p.Period), r.shardField(), zap.Inline(plan{p}))
+	r.Log.Info("run begins", zap.String("billing_period", p.Period), r.shardField(), zap.Inline(plan{p, !r.Ledger.Shard.Split()}))
 }
 
 func (r *run) tellProgress(done <-chan struct{}) {
@@ -46,13 +46,19 @@ func (r *run) tellProgress(done <-chan struct{}) {
 	}
 }
 
-// plan is what a run has before it, as fields.
-type plan struct{ Progress }
+// plan is what a run has before it, as fields. What is expected is counted for
+// the whole period alone.
+type plan struct {
+	Progress
+	whole bool
+}
 
 func (p plan) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	if p.Known {
 		enc.AddInt("customers", p.Tally.Dues())
 		enc.AddInt("left", p.Left)
+	}
+	if p.Known && p.whole {
 		if err := enc.AddObject("totals", zapcore.ObjectMarshalerFunc(func(enc zapcore.ObjectEncoder) error {
 			for _, m := range p.Money {
 				enc.AddString(m.Currency, money.Format(m.Expected, m.Currency))
@@ -67,7 +73,9 @@ func (p plan) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 
 // MarshalLogObject writes the progress as fields.
 func (p Progress) MarshalLogObject(enc zapcore.ObjectEncoder) error {
-	if err := enc.AddObject("this_run", p.This); err != nil {
+	this := p.This
+	this.InDoubt = max(this.InDoubt-int64(p.InFlight), 0)
+	if err := enc.AddObject("this_run", this); err != nil {
 		return err
 	}
 	if p.Known {

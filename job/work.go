@@ -44,7 +44,7 @@ func (r *run) startWork(ctx context.Context) *work {
 	drain.Stop()
 	undrain := context.AfterFunc(w.ctx, func() {
 		r.Log.Info("stopping: no new claims, waiting for what is in flight",
-			zap.NamedError("reason", context.Cause(w.ctx)), zap.Duration("at_most", r.Drain))
+			zap.NamedError("reason", context.Cause(w.ctx)), zap.Stringer("at_most", r.Drain))
 		drain.Reset(r.Drain)
 	})
 
@@ -201,7 +201,7 @@ func (w *work) send(t *task, results chan<- result) {
 		return
 	}
 	if !t.doubted {
-		w.Live.leftInDoubt()
+		w.Live.leftInDoubt(&t.Slot)
 	}
 	w.Log.Debug("slot left in doubt", zap.Stringer("verdict", out.Verdict),
 		zap.String("request_id", out.RequestID), zap.Error(out.Err))

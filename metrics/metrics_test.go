@@ -178,8 +178,9 @@ func filled(t testing.TB) *metrics.Metrics {
 		c.Progress = func() job.Progress {
 			return job.Progress{
 				StartedAt: began, At: began, Known: true, Left: 2, PerSecond: 2, End: began.Add(time.Second),
-				Tally: charges.Tally{Succeeded: 1, InDoubt: 2},
-				Money: []charges.Money{{Currency: "usd", InDoubt: 900}, {Currency: "jpy", Succeeded: 40}},
+				Tally:    charges.Tally{Succeeded: 1, InDoubt: 3},
+				InFlight: 1, InFlightMoney: map[string]int64{"usd": 450},
+				Money: []charges.Money{{Currency: "usd", InDoubt: 1350}, {Currency: "jpy", Succeeded: 40}},
 			}
 		}
 	}))
@@ -217,7 +218,10 @@ func TestState_isTheLedgers(t *testing.T) {
 		"last_run_exit_code{command=reconcile}":                              0,
 		"run_day_end_timestamp_seconds{command=run}":                         unix("2026-10-15T22:00:00Z"),
 		"slots{command=run,status=in_doubt}":                                 2,
+		"slots{command=run,status=in_flight}":                                1,
 		"amount{command=run,currency=usd,status=in_doubt}":                   900,
+		"amount{command=run,currency=usd,status=in_flight}":                  450,
+		"amount{command=run,currency=jpy,status=in_flight}":                  0,
 		"stripe_answers_total{code=200,command=run,endpoint=charges.create}": 1,
 		"stripe_answers_total{code=4xx,command=run,endpoint=charges.create}": 1,
 		"stripe_answers_total{code=none,command=run,endpoint=charges.list}":  1,
@@ -232,6 +236,10 @@ func TestState_isTheLedgers(t *testing.T) {
 	require.Zero(t, got["last_run_exit_code{command=run}"])
 	require.Equal(t, unix("2026-10-15T10:00:00Z"), got["last_success_timestamp_seconds{command=run}"])
 	require.NotContains(t, got, "run_day_end_timestamp_seconds{command=run}")
+	require.Equal(t, []float64{3, 0, 1350, 0}, []float64{
+		got["slots{command=run,status=in_doubt}"], got["slots{command=run,status=in_flight}"],
+		got["amount{command=run,currency=usd,status=in_doubt}"], got["amount{command=run,currency=usd,status=in_flight}"],
+	}, "what a run that ended leaves is in doubt")
 	first := metrics.New(config(t, nil))
 	first.End(0, false)
 	require.NotContains(t, values(t, first), "last_run_exit_code{command=run}", "its sisters are not known")

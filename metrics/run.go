@@ -91,6 +91,16 @@ func (r *run) Collect(ch chan<- prometheus.Metric) {
 	if !p.Known {
 		return
 	}
+	if r.ended.Load() { // nothing is on its way any more
+		p.InFlight, p.InFlightMoney = 0, nil
+	}
+	p.Tally.InDoubt -= p.InFlight
+	gauge(r.descs.slots, float64(p.InFlight), inFlight)
+	for i := range p.Money {
+		m := &p.Money[i]
+		m.InDoubt -= p.InFlightMoney[m.Currency]
+		gauge(r.descs.amount, float64(p.InFlightMoney[m.Currency]), inFlight, m.Currency)
+	}
 	for _, status := range statuses {
 		name := statusName(status)
 		gauge(r.descs.slots, float64(*p.Tally.Of(status)), name)
@@ -99,6 +109,9 @@ func (r *run) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 }
+
+// inFlight is claimed and not answered yet, and no reason to worry.
+const inFlight = "in_flight"
 
 var statuses = []charges.Status{charges.Succeeded, charges.Declined, charges.Rejected, charges.Processing, charges.Claimed, charges.Unclaimed}
 
