@@ -404,6 +404,19 @@ func TestStatus_showsMonthsThatNoRunHasOpened(t *testing.T) {
 	require.Contains(t, states, time.Now().UTC().Format("2006-01"))
 }
 
+func TestWithMissing_theCurrentMonthIsDueAndALaterOneNothing(t *testing.T) {
+	t.Parallel()
+	opened := func(month string) charges.PeriodStatus {
+		return charges.PeriodStatus{Period: month, OpenedAt: time.Unix(1, 0)}
+	}
+	now := charges.Period{Year: 2026, Month: time.March}
+	states := []string{}
+	for _, s := range withMissing([]charges.PeriodStatus{opened("2026-01"), opened("2026-06")}, now) {
+		states = append(states, s.Period+" "+stateAt(s, now))
+	}
+	require.Equal(t, []string{"2026-01 open", "2026-02 missing", "2026-03 due", "2026-06 open"}, states)
+}
+
 func TestRun_refusesAMonthThatHasNotBegun(t *testing.T) {
 	t.Parallel()
 	b := setup(t, stripesim.Options{})

@@ -19,7 +19,8 @@ func (p *program) statusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "The periods and where each stands",
 		Long: `Show every month from the first one billed to now, and where it stands. A month
-that no run has opened is marked as missing: duesday run --period bills it.`,
+that no run has opened is marked as missing, the current one as due: duesday run
+--period bills it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkOutput(output); err != nil {
 				return err
@@ -52,14 +53,16 @@ func (p *program) status(ctx context.Context, now charges.Period, output string)
 	if output == "json" {
 		docs := make([]statusDoc, 0, len(all))
 		for _, s := range all {
-			docs = append(docs, newStatusDoc(s))
+			doc := newStatusDoc(s)
+			doc.State = stateAt(s, now)
+			docs = append(docs, doc)
 		}
 		return writeJSON(p.out, docs)
 	}
 	table := p.newTable(p.out, "PERIOD", "STATE", ">DUES", ">SUCCEEDED", ">DECLINED", ">REJECTED", ">PROCESSING", ">IN DOUBT", ">UNCLAIMED", "OPENED", "SETTLED")
 	for _, s := range all {
 		t := s.Tally
-		if err := table.row(s.Period, status(state(s)), t.Dues(), t.Succeeded, some(t.Declined, yellow), some(t.Rejected, red), t.Processing,
+		if err := table.row(s.Period, status(stateAt(s, now)), t.Dues(), t.Succeeded, some(t.Declined, yellow), some(t.Rejected, red), t.Processing,
 			some(t.InDoubt, violet), t.Unclaimed, moment(s.OpenedAt), moment(s.SettledAt)); err != nil {
 			return err
 		}
@@ -73,7 +76,7 @@ func (p *program) status(ctx context.Context, now charges.Period, output string)
 	return nil
 }
 
-// withMissing adds the months between the first and now that have no row.
+// withMissing adds the months from the first to now that have no row.
 func withMissing(all []charges.PeriodStatus, now charges.Period) []charges.PeriodStatus {
 	if len(all) == 0 {
 		return all
@@ -90,12 +93,23 @@ func withMissing(all []charges.PeriodStatus, now charges.Period) []charges.Perio
 	var months []charges.PeriodStatus
 	for ; !now.Before(month) || month.String() <= last; month = month.Add(1) {
 		s, ok := have[month.String()]
+		if !ok && now.Before(month) {
+			continue // not even due
+		}
 		if !ok {
 			s = charges.PeriodStatus{Period: month.String()}
 		}
 		months = append(months, s)
 	}
 	return months
+}
+
+// stateAt is state, but the month that it is now is not missing yet.
+func stateAt(s charges.PeriodStatus, now charges.Period) string {
+	if s.OpenedAt.IsZero() && s.Period == now.String() {
+		return "due"
+	}
+	return state(s)
 }
 
 func state(s charges.PeriodStatus) string {
