@@ -70,8 +70,8 @@ func (p *program) reconcileCommand() *cobra.Command {
 		Short: "Settle in-doubt and processing slots of all periods; open due new attempts",
 		Long: `Settle what is open in any period: slots whose answer was lost, and payments
 that Stripe decides later (ACH, SEPA, Bacs). Nothing new is claimed. A period
-that another process is at work on is left to it. It exits with 0 when no slot is
-in doubt or processing any more, and with 1 when one still is.
+that another process is at work on is left to it, and not counted. It exits with 0
+when no slot is in doubt or processing any more, and with 1 when one still is.
 
 With --audit it changes nothing: it lists what Stripe took for the settled
 periods and compares it with the ledger; a difference is a line, and exit code 3.`,
@@ -193,7 +193,10 @@ type reconciler struct {
 // all reconciles period after period. One that fails does not keep the next
 // from its turn, unless Stripe refuses the key or we were told to stop.
 func (r *reconciler) all(ctx context.Context, periods []charges.Ledger) error {
-	var failed error
+	var (
+		failed error
+		ours   []charges.Ledger // not left to another process
+	)
 	for _, l := range periods {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -207,8 +210,13 @@ func (r *reconciler) all(ctx context.Context, periods []charges.Ledger) error {
 		}
 		err = r.one(ctx, l)
 		var held *leader.HeldError
+		left := errors.As(err, &held)
+		if !left {
+			ours = append(ours, l)
+		}
 		switch {
-		case errors.As(err, &held):
+		case left:
+			r.end.left++
 			r.watch.held(leader.AdvisoryLock)
 			r.log.Info("another process is at work on the period, it is left to it",
 				zap.String("billing_period", l.Period.String()), zap.String("leader", held.Holder))
@@ -221,7 +229,7 @@ func (r *reconciler) all(ctx context.Context, periods []charges.Ledger) error {
 	if failed != nil {
 		return failed
 	}
-	return r.stillOpen(ctx, periods)
+	return r.stillOpen(ctx, ours)
 }
 
 func (r *reconciler) one(ctx context.Context, l charges.Ledger) error {
@@ -313,7 +321,7 @@ func (p *program) audit(ctx context.Context, pool dbPool, g *charges.Gateway, pa
 		return err
 	}
 	if n := len(differences); n > 0 {
-		return exitcode.With(exitcode.Stopped, fmt.Errorf("the ledger and Stripe differ in %d charges", n))
+		return exitcode.With(exitcode.Stopped, fmt.Errorf("the ledger and Stripe differ in %d %s", n, plural(n, "charge", "charges")))
 	}
 	if p.quiet {
 		return nil

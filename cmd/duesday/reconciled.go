@@ -21,6 +21,7 @@ type reconciled struct {
 	periods []job.Summary // those that it worked on
 	log     *zap.Logger   // nil: it ended before it worked on any
 	wanted  int           // periods that were looked at
+	left    int           // those of them that are left to another process
 }
 
 // write writes the last line of the log, and returns the error that the process
@@ -33,8 +34,16 @@ func (r *reconciled) write(err error) error {
 		r.log.Error("reconcile ended", zap.Int("exit_code", exitcode.Of(err)), zap.String("error", oneLine(err.Error())))
 		return errSaid{err}
 	}
-	r.log.Info("nothing is in doubt or processing", zap.Int("periods", r.wanted))
+	r.log.Info(r.nothing()+" is in doubt or processing", zap.Int("periods", r.wanted-r.left))
 	return nil
+}
+
+// nothing is of what is in doubt when all is well.
+func (r *reconciled) nothing() string {
+	if r.left > 0 {
+		return "nothing else"
+	}
+	return "nothing"
 }
 
 // tell tells how a reconcile ended. The receiver is told only if something
@@ -87,7 +96,7 @@ func (r *reconciled) told(ended error) (t told, changed bool) {
 	if changed = len(parts) > 0; changed {
 		what = strings.Join(parts, "; ")
 	}
-	t.Text = "Duesday reconcile: " + what + ". Nothing is in doubt or processing."
+	t.Text = "Duesday reconcile: " + what + ". N" + r.nothing()[1:] + " is in doubt or processing."
 	if ended != nil {
 		t.Outcome = endOf(ended)
 		t.Error = oneLine(ended.Error())
