@@ -282,7 +282,7 @@ func enough(factor *big.Rat) string {
 	if hundredths.Sign() == 0 || len(text) > 12 {
 		return "0"
 	}
-	return text
+	return strings.TrimSuffix(strings.TrimSuffix(text, "0"), ".0")
 }
 
 func guardAmounts(ctx context.Context, tx pgx.Tx, o *Opening, dues frozen, _ weight) (string, error) {
@@ -338,7 +338,7 @@ func guardRejected(_ context.Context, _ pgx.Tx, o *Opening, _ frozen, w weight) 
 	if w.rejected <= limit {
 		return "", nil
 	}
-	return fmt.Sprintf("%d of %d dues would be rejected, more than %d: duesday plan says why; --max-rejected %d lets them through",
+	return fmt.Sprintf("%d of %d dues would be rejected, more than %d: duesday plan lists them; --max-rejected %d lets them through",
 		w.rejected, w.dues(), limit, w.rejected), nil
 }
 

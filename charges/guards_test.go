@@ -45,14 +45,19 @@ func TestGuards(t *testing.T) {
 			want:    "the expected total is more than 2 times that of the last settled period ($410.00, after $200.00 in 2026-09): --max-growth 2.05 lets it through",
 			through: &charges.Guards{MaxGrowth: "2.05"},
 		},
+		"growth to a whole factor": {
+			last: 20, rows: 60, guards: charges.Guards{MaxGrowth: "2"},
+			want:    "the expected total is more than 2 times that of the last settled period ($600.00, after $200.00 in 2026-09): --max-growth 3 lets it through",
+			through: &charges.Guards{MaxGrowth: "3"},
+		},
 		"rejected above a hundredth": {
 			rows: 593, more: bad(7), guards: charges.Guards{MaxRejected: "1%"},
-			want:    "7 of 600 dues would be rejected, more than 6: duesday plan says why; --max-rejected 7 lets them through",
+			want:    "7 of 600 dues would be rejected, more than 6: duesday plan lists them; --max-rejected 7 lets them through",
 			through: &charges.Guards{MaxRejected: "7"},
 		},
 		"rejected above a number": {
 			rows: 1, more: bad(1), guards: charges.Guards{MaxRejected: "0"},
-			want:    "1 of 2 dues would be rejected, more than 0: duesday plan says why; --max-rejected 1 lets them through",
+			want:    "1 of 2 dues would be rejected, more than 0: duesday plan lists them; --max-rejected 1 lets them through",
 			through: &charges.Guards{MaxRejected: "1"},
 		},
 		"amount above the limit": {
@@ -77,7 +82,7 @@ func TestGuards(t *testing.T) {
 		"two at once": {
 			last: 20, rows: 41, more: bad(4), guards: charges.Guards{MaxGrowth: "2", MaxRejected: "1%"},
 			want: "the expected total is more than 2 times that of the last settled period ($410.00, after $200.00 in 2026-09): --max-growth 2.05 lets it through; " +
-				"4 of 45 dues would be rejected, more than 3: duesday plan says why; --max-rejected 4 lets them through",
+				"4 of 45 dues would be rejected, more than 3: duesday plan lists them; --max-rejected 4 lets them through",
 			through: &charges.Guards{MaxGrowth: "2.05", MaxRejected: "4"},
 		},
 	} {
