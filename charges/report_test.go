@@ -119,7 +119,7 @@ func TestStatuses(t *testing.T) {
 	earlier.Ledger = &charges.Ledger{Period: b.Period.Add(-1), Namespace: namespace}
 	earlier.lock(t, b.conn)
 	o := b.opening(t)
-	o.Customers, o.AllowEmpty = b.relation(t, "duesday.customers"), true
+	o.Customers, o.AllowEmpty, o.Guards.AllowPast = b.relation(t, "duesday.customers"), true, true
 	b.exec(t, `UPDATE duesday.customers SET active = false`)
 	require.NoError(t, earlier.Open(b.ctx, b.conn, o))
 	_, err = earlier.SettlePeriod(b.ctx, b.conn)
