@@ -252,6 +252,60 @@ func TestAfterRestore_killedWhileSendingTheNextRunNeedsNoFlag(t *testing.T) {
 	b.requireBilled(t, payers(30))
 }
 
+// The run that charged needed a flag that today's does not: the month has begun.
+func TestAfterRestore_ofAMonthThatWasBilledInAdvance(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		months int
+		late   bool // more than a year in advance
+	}{
+		"by three months":    {3, false},
+		"by fourteen months": {14, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, stripesim.Options{})
+			b.add(t, payers(10)...)
+			backup := b.backup(t)
+			now := time.Now().UTC()
+			month := time.Date(now.Year(), now.Month()+time.Month(tc.months), 1, 0, 0, 0, 0, time.UTC)
+			period := month.Format("2006-01")
+			b.run(t, "--period="+period).requireExit(t, 0)
+			require.Len(t, b.sim.Succeeded(), 10)
+			b.restore(t, backup)
+			b.sim.Advance(month.Sub(now))
+
+			begun := func(flags ...string) (int, string) {
+				pod := newPod(t, b.env)
+				pod.now = month.Add(12 * time.Hour)
+				code := pod.run(append([]string{"--leader-elect=false", "--period=" + period}, flags...)...)
+				return code, pod.log.String()
+			}
+			code, said := begun()
+			require.Equal(t, 3, code, said)
+			if tc.late {
+				for range 2 {
+					code, said = begun("--after-restore")
+					require.Equal(t, 3, code, said)
+					require.Contains(t, said, "The look-up began too late")
+					require.Contains(t, said, "add --allow-future to --after-restore")
+					require.Len(t, b.sim.Succeeded(), 10, "somebody was charged again")
+					b.exec(t, `UPDATE duesday.periods SET opened_at = $1`, month) // as its clock would
+				}
+				code, said = begun()
+				require.Equal(t, 3, code, said)
+				code, said = begun("--after-restore", "--allow-future")
+				require.Zero(t, code, said)
+			} else {
+				code, said = begun("--after-restore")
+				require.Zero(t, code, said)
+			}
+			require.Len(t, b.sim.Succeeded(), 10, "somebody was charged again")
+			require.Equal(t, 10, b.count(t, `SELECT count(*) FROM duesday.charges WHERE status = 'succeeded'`))
+		})
+	}
+}
+
 // Money that was taken counts, also above what is expected now.
 func TestAfterRestore_countsAgainstTheSpendCap(t *testing.T) {
 	t.Parallel()

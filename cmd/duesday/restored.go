@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -30,16 +31,21 @@ func (f *runFlags) restored(period charges.Period) *job.AfterRestore {
 	if !f.after {
 		return nil
 	}
-	return &job.AfterRestore{Since: earliest(period, f.offset, f.allowFuture)}
+	earlier := "--allow-future"
+	if f.allowFuture {
+		earlier = fmt.Sprintf("--period-offset %d", max(f.offset, 0)+12)
+	}
+	return &job.AfterRestore{Since: earliest(period, f.offset, f.allowFuture), Earlier: earlier}
 }
 
 // earliest is before any moment at which the period can have been charged for: a
-// month before it begins, in whichever zone; more by the months that are billed
-// in advance; and a year more where --allow-future lets any month be billed. The
+// year and a month before it begins, since it may have been billed in advance by
+// a flag that today's run no longer needs; more by the months of --period-offset;
+// and another year with --allow-future, which lets any month be billed. The
 // ledger does not tell: a restored one may never have heard of the period, and
 // one that was opened anew names that moment. Too early costs pages, no charge.
 func earliest(period charges.Period, offset int, allowFuture bool) time.Time {
-	months := 1 + max(offset, 0)
+	months := 13 + max(offset, 0)
 	if allowFuture {
 		months += 12
 	}
