@@ -81,7 +81,7 @@ func TestMetrics_ofARunAtWork(t *testing.T) {
 		`duesday_stripe_request_duration_seconds_count{command="run",endpoint="charges.create"}`:    20,
 		`duesday_periods{state="open"}`:                                                             1,
 		`duesday_leadership_transitions_total{command="run",event="acquired",lock="advisory_lock"}`: 1,
-		`duesday_in_doubt_slots`:                                                                    0,
+		`duesday_in_doubt_slots`: 0,
 	} {
 		require.Equal(t, want, value(t, scraped, series), series)
 	}
