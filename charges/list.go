@@ -57,6 +57,7 @@ func better(a, b Outcome) bool {
 // listed is a charge or an intent, as a list shows it.
 type listed struct {
 	id       string
+	customer string // Stripe's id
 	amount   int64
 	currency string
 	metadata map[string]string
@@ -69,13 +70,17 @@ type listed struct {
 }
 
 func listedIntent(pi *stripe.PaymentIntent) listed {
-	return listed{
+	l := listed{
 		id: pi.ID, amount: pi.Amount, currency: string(pi.Currency), metadata: pi.Metadata,
 		taken:   pi.Status == stripe.PaymentIntentStatusSucceeded,
 		pending: pi.Status == stripe.PaymentIntentStatusProcessing,
 		created: time.Unix(pi.Created, 0),
 		judge:   func(s *Slot, w *wire) Outcome { return judgeIntent(pi, s, w) },
 	}
+	if pi.Customer != nil {
+		l.customer = pi.Customer.ID
+	}
+	return l
 }
 
 func listedCharge(ch *stripe.Charge) listed {
@@ -85,6 +90,9 @@ func listedCharge(ch *stripe.Charge) listed {
 		pending: ch.Status == stripe.ChargeStatusPending,
 		created: time.Unix(ch.Created, 0),
 		judge:   func(s *Slot, w *wire) Outcome { return judgeCharge(ch, s, w) },
+	}
+	if ch.Customer != nil {
+		l.customer = ch.Customer.ID
 	}
 	if ch.PaymentIntent != nil {
 		l.intent = ch.PaymentIntent.ID

@@ -15,17 +15,18 @@ import (
 
 // Finding is a charge of the period that Stripe has: what a slot can be made of.
 type Finding struct {
-	CustomerID     string
-	Attempt        int
-	Key            string
-	ChargeID       string
-	Amount         int64
-	Currency       string
-	Status         Status // Claimed: not even Stripe knows yet
-	FailureCode    string
-	FailureMessage string
-	NeedsCustomer  bool
-	Created        time.Time
+	CustomerID       string
+	StripeCustomerID string // whose money it is; empty: not said
+	Attempt          int
+	Key              string
+	ChargeID         string
+	Amount           int64
+	Currency         string
+	Status           Status // Claimed: not even Stripe knows yet
+	FailureCode      string
+	FailureMessage   string
+	NeedsCustomer    bool
+	Created          time.Time
 }
 
 // EachFound lists everything of the method that was created since then, the
@@ -79,7 +80,7 @@ func (l *Ledger) findings(page []listed) []Finding {
 	var out []Finding
 	for _, o := range page {
 		f := Finding{
-			CustomerID: o.metadata[metaCustomer], Key: o.metadata[metaKey],
+			CustomerID: o.metadata[metaCustomer], StripeCustomerID: o.customer, Key: o.metadata[metaKey],
 			ChargeID: o.id, Amount: o.amount, Currency: o.currency, Created: o.created,
 		}
 		if o.intent != "" {
@@ -122,6 +123,8 @@ type Restored struct {
 	Paid  int // of them, those that are paid, or may be yet
 	// NotOwed are charges of customers who owe nothing here: left alone.
 	NotOwed []string
+	// Elsewhere are those of them that took money, or may yet: see Renamed.
+	Elsewhere []Finding
 	// Twice are charges beside another that was taken of the same customer.
 	Twice []string
 }
@@ -160,6 +163,39 @@ func (l *Ledger) RecordFound(ctx context.Context, conn *pgx.Conn, found []Findin
 		return Restored{}, fmt.Errorf("record what Stripe has: %w", err)
 	}
 	return out, nil
+}
+
+// Renamed returns those findings that took money of a Stripe customer whom the
+// period is still to charge, under another id. Most likely it is the same
+// customer, whose id was changed after it was charged.
+func (l *Ledger) Renamed(ctx context.Context, db Querier, elsewhere []Finding) ([]Finding, error) {
+	customers := make([]string, len(elsewhere))
+	for i := range elsewhere {
+		customers[i] = elsewhere[i].StripeCustomerID
+	}
+	const unpaid = `
+		WITH due AS MATERIALIZED (
+			SELECT customer_id, coalesce(stripe_customer_id, customer_id) AS stripe_customer_id
+			FROM duesday.dues
+			WHERE billing_period = $1 AND coalesce(stripe_customer_id, customer_id) IN (SELECT unnest($2::text[]))
+		)
+		SELECT DISTINCT stripe_customer_id FROM due
+		WHERE NOT EXISTS (
+			SELECT FROM duesday.charges AS slot
+			WHERE slot.billing_period = $1 AND slot.customer_id = due.customer_id
+				AND slot.status IN ('succeeded', 'processing'))`
+	rows, err := db.Query(ctx, unpaid, l.Period.String(), customers)
+	if err == nil {
+		customers, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for customers whose id was changed: %w", err)
+	}
+	still := make(map[string]bool, len(customers))
+	for _, c := range customers {
+		still[c] = true
+	}
+	return slices.DeleteFunc(slices.Clone(elsewhere), func(f Finding) bool { return !still[f.StripeCustomerID] }), nil
 }
 
 // heldSlot is a slot as it is on record; Attempt is 0 where there is none.
@@ -220,6 +256,9 @@ func (r *restoring) weigh(f *Finding, out *Restored) {
 	slot, owed := r.have[f.CustomerID]
 	if !owed {
 		out.NotOwed = append(out.NotOwed, f.ChargeID)
+		if f.Status == Succeeded || f.Status == Processing {
+			out.Elsewhere = append(out.Elsewhere, *f)
+		}
 		return
 	}
 	now := &slot.Finding
@@ -277,7 +316,7 @@ func (r *restoring) write(ctx context.Context, found []Finding, out *Restored) e
 			if f.Status == Succeeded || f.Status == Processing {
 				out.Paid++
 			}
-		case f.Status != Succeeded && f.Status != Claimed:
+		case f.Status != Succeeded:
 			seen.add(f)
 		}
 	}

@@ -50,6 +50,7 @@ func TestRecordFound_theAttemptThatTookMoneyCountsWhateverItsNumber(t *testing.T
 		"undecided beats a later decline": {[][]charges.Finding{{at(2, charges.Declined)}, {at(1, charges.Processing)}}, charges.Processing, 1},
 		"paid beats undecided":            {[][]charges.Finding{{at(2, charges.Processing)}, {at(1, charges.Succeeded)}}, charges.Succeeded, 1},
 		"declined twice":                  {[][]charges.Finding{{at(2, charges.Declined)}, {at(1, charges.Declined)}}, charges.Declined, 2},
+		"open, then declined":             {[][]charges.Finding{{at(2, charges.Declined), at(1, charges.Claimed)}}, charges.Declined, 2},
 		"unknown even to Stripe":          {[][]charges.Finding{{at(2, charges.Claimed), at(1, charges.Declined)}}, charges.Claimed, 2},
 		"one key, two objects":            {[][]charges.Finding{{at(1, charges.Succeeded), at(1, charges.Declined)}}, charges.Succeeded, 1},
 		"the same from two lists":         {[][]charges.Finding{{at(1, charges.Succeeded)}, {at(1, charges.Succeeded)}}, charges.Succeeded, 1},

@@ -141,6 +141,7 @@ func (r *run) lookUp(ctx context.Context) error {
 		zap.String("billing_period", r.summary.Period), zap.Time("since", since))
 	var (
 		all   charges.Restored
+		other elsewhere
 		pages int
 		told  = r.Now()
 	)
@@ -157,6 +158,9 @@ func (r *run) lookUp(ctx context.Context) error {
 			pages++
 			all.Slots, all.Paid = all.Slots+page.Slots, all.Paid+page.Paid
 			r.tellOdd(page)
+			if err := other.add(ctx, r, page.Elsewhere); err != nil {
+				return err
+			}
 			if r.ProgressEvery > 0 && r.Now().Sub(told) >= r.ProgressEvery {
 				told = r.Now()
 				r.Log.Info("still looking up", zap.Int("pages", pages), zap.Int("restored", all.Slots))
@@ -174,6 +178,9 @@ func (r *run) lookUp(ctx context.Context) error {
 		zap.Int("pages", pages), zap.Int("restored", all.Slots), zap.Int("paid", all.Paid))
 	r.opened = nil // where the period stands has changed
 	if err := r.checkFound(ctx, methods, since); err != nil {
+		return err
+	}
+	if err := other.check(ctx, r); err != nil {
 		return err
 	}
 	return r.finishLookUp(ctx)

@@ -306,6 +306,83 @@ func TestAfterRestore_ofAMonthThatWasBilledInAdvance(t *testing.T) {
 	}
 }
 
+// Whoever was charged is known by an id that the relation has no more.
+func TestAfterRestore_aRenamedCustomerIsNotChargedAgain(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		opened bool // in the backup
+		flags  []string
+	}{
+		"before the opening":  {false, nil},
+		"opened, then anew":   {true, []string{"--reopen"}},
+		"through the intents": {false, []string{"--stripe-method=payment_intents"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, stripesim.Options{})
+			all := payers(10)
+			for i := range all {
+				all[i].paymentMethod = "pm_1"
+			}
+			b.add(t, all...)
+			b.exec(t, `CREATE TABLE public.subs AS SELECT * FROM duesday.customers`)
+			if tc.opened {
+				b.openOnly(t, "charges")
+			}
+			backup := b.backup(t)
+			flags := append([]string{"--customers=public.subs"}, tc.flags...)
+			b.run(t, flags...).requireExit(t, 0)
+			require.Len(t, b.sim.Succeeded(), 10)
+			b.restore(t, backup)
+			b.exec(t, `UPDATE public.subs SET id = 'renamed', amount = 777 WHERE id = 'cust_0004'`)
+
+			b.run(t, flags...).requireExit(t, 3)
+			for range 2 {
+				p := b.run(t, append(flags, "--after-restore")...)
+				p.requireExit(t, 3)
+				require.Contains(t, p.lastError(t), "Stripe customers whom the period owes were charged for it under other ids: "+b.chargeOf("cus_0004"))
+				require.Len(t, b.sim.Succeeded(), 10, "somebody was charged again")
+			}
+			b.requireRefused(t)
+
+			b.exec(t, `UPDATE public.subs SET id = 'cust_0004' WHERE id = 'renamed'`)
+			b.run(t, append(flags, "--after-restore", "--reopen")...).requireExit(t, 0)
+			b.requireBilled(t, all)
+			require.Equal(t, map[string]int{"succeeded": 10}, b.tally(t))
+		})
+	}
+}
+
+// chargeOf is the charge or intent of a Stripe customer.
+func (b *bundle) chargeOf(customer string) string {
+	for _, c := range b.sim.Succeeded() {
+		if c.Customer == customer {
+			return c.ID
+		}
+	}
+	return "none"
+}
+
+// Two rows of one Stripe customer are two dues: the one that is paid itself says
+// nothing of the other, who has left.
+func TestAfterRestore_twoRowsOfOneStripeCustomerRaiseNoAlarm(t *testing.T) {
+	t.Parallel()
+	b := setup(t, stripesim.Options{})
+	all := payers(4)
+	all[1].stripeID = all[0].stripeID
+	b.add(t, all...)
+	b.exec(t, `CREATE TABLE public.subs AS SELECT * FROM duesday.customers`)
+	backup := b.backup(t)
+	b.run(t, "--customers=public.subs").requireExit(t, 0)
+	b.restore(t, backup)
+	b.exec(t, `UPDATE public.subs SET active = false WHERE id = 'cust_0001'`)
+	p := b.run(t, "--customers=public.subs", "--after-restore")
+	p.requireExit(t, 0)
+	require.Len(t, p.logs(t, "Stripe has charges of customers whom the period does not owe anything for: they are left as they are"), 1)
+	require.Len(t, b.sim.Succeeded(), 4)
+	require.Equal(t, map[string]int{"succeeded": 3}, b.tally(t))
+}
+
 // Money that was taken counts, also above what is expected now.
 func TestAfterRestore_countsAgainstTheSpendCap(t *testing.T) {
 	t.Parallel()
