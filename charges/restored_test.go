@@ -122,6 +122,7 @@ func TestRecordFound_needsTheLock(t *testing.T) {
 	b.unlock(t)
 	_, err := b.RecordFound(b.ctx, b.conn, []charges.Finding{at(1, charges.Succeeded)})
 	require.ErrorIs(t, err, charges.ErrFenced)
+	require.ErrorIs(t, b.BeginLookUp(b.ctx, b.conn, 1), charges.ErrFenced)
 	require.ErrorIs(t, b.FinishLookUp(b.ctx, b.conn, 1), charges.ErrFenced)
 	require.Zero(t, b.int(t, `SELECT count(*) FROM duesday.charges`))
 }

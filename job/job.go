@@ -447,7 +447,8 @@ func (r *run) record(ctx context.Context, ended error) {
 		outcome = "shard done"
 	}
 	const finish = `
-		UPDATE duesday.runs SET finished_at = clock_timestamp(), exit_code = $2, outcome = $3, counts = $4
+		UPDATE duesday.runs SET finished_at = clock_timestamp(), exit_code = $2, outcome = $3,
+			counts = coalesce(counts, '{}') || $4 -- the mark of a look-up stays
 		WHERE id = $1`
 	write, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()

@@ -133,6 +133,11 @@ func (r *run) lookUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := r.Lead.Do(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		return r.Ledger.BeginLookUp(ctx, conn, r.Lead.RunID())
+	}); err != nil {
+		return err
+	}
 	since := r.AfterRestore.Since
 	if r.state.Opened && r.state.OpenedAt.Before(since) {
 		since = r.state.OpenedAt

@@ -239,6 +239,32 @@ func TestAfterRestore_killedHalfWayNobodyGoesOnWithoutIt(t *testing.T) {
 	b.requireSettled(t)
 }
 
+// A slip in its flags is no look-up that was begun.
+func TestAfterRestore_thatNeverBeganToLookUpBlocksNoMonth(t *testing.T) {
+	t.Parallel()
+	b := setup(t, stripesim.Options{})
+	b.add(t, payers(5)...)
+	b.run(t, "--after-restore", "--customers=nowhere").requireExit(t, 2)
+	b.run(t).requireExit(t, 0)
+	b.requireBilled(t, payers(5))
+	b.requireSettled(t)
+}
+
+// Nor does it unsay that one before it was begun and not finished.
+func TestAfterRestore_thatNeverBeganToLookUpLeavesTheOneBeforeUnfinished(t *testing.T) {
+	t.Parallel()
+	b := lostMonth(t, stripesim.Options{}, 150)
+	secondPage := func(r stripesim.Request) bool { return isPage(r) && r.Params.Get("starting_after") != "" }
+	for range 7 {
+		b.sim.FaultNext(secondPage, stripesim.Fault{Kind: stripesim.Error503})
+	}
+	b.run(t, "--after-restore").requireExit(t, 1)
+	b.run(t, "--after-restore", "--reopen", "--customers=nowhere").requireExit(t, 2)
+	b.requireRefused(t)
+	b.run(t, "--after-restore").requireExit(t, 0)
+	b.requireBilled(t, payers(150))
+}
+
 func TestAfterRestore_killedWhileSendingTheNextRunNeedsNoFlag(t *testing.T) {
 	t.Parallel()
 	b := setup(t, stripesim.Options{})
