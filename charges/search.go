@@ -103,7 +103,7 @@ func (c *check) search(ctx context.Context, method Method) ([]string, error) {
 	if err != nil || len(found) > 0 || page.next == "" || page.total == 0 {
 		return found, err
 	}
-	known, err := c.ledger.countSlots(ctx, c.db, page.total)
+	known, err := c.ledger.countSent(ctx, c.db, page.total)
 	if err != nil {
 		return nil, &ledgerError{err}
 	}
@@ -239,13 +239,14 @@ func (l *Ledger) attemptOf(customer, key string) int {
 	return 0
 }
 
-// countSlots counts the period's slots, and stops at limit.
-func (l *Ledger) countSlots(ctx context.Context, db Querier, limit int) (n int, err error) {
+// countSent counts the attempts of the period's slots: there are no more charges
+// of them at Stripe. It stops at so many slots.
+func (l *Ledger) countSent(ctx context.Context, db Querier, slots int) (n int, err error) {
 	const count = `
-		SELECT count(*) FROM (
-			SELECT FROM duesday.charges WHERE billing_period = $1 LIMIT $2) AS slot`
-	if err := db.QueryRow(ctx, count, l.Period.String(), limit).Scan(&n); err != nil {
-		return 0, fmt.Errorf("count the slots: %w", err)
+		SELECT coalesce(sum(attempt), 0) FROM (
+			SELECT attempt FROM duesday.charges WHERE billing_period = $1 LIMIT $2) AS slot`
+	if err := db.QueryRow(ctx, count, l.Period.String(), slots).Scan(&n); err != nil {
+		return 0, fmt.Errorf("count the attempts: %w", err)
 	}
 	return n, nil
 }

@@ -132,6 +132,34 @@ func TestOlder_isSeenOnALaterPageIfTheCountSaysSo(t *testing.T) {
 	require.Len(t, b.paid(), 5)
 }
 
+// New attempts make more charges than there are slots: no reason to read on.
+func TestOlder_dunningCostsNoFurtherPagesOfSearch(t *testing.T) {
+	t.Parallel()
+	b := setup(t, stripesim.Options{})
+	all := payers(250)
+	b.add(t, all...)
+	for _, c := range all[:3] {
+		b.sim.DeclineOnce(c.stripeID)
+	}
+	b.run(t, "--workers=32").requireExit(t, 0)
+	b.exec(t, `UPDATE duesday.charges SET settled_at = settled_at - interval '73 hours' WHERE status = 'declined'`)
+	b.reconcile(t, "--retry-declined").requireExit(t, 0)
+	require.Equal(t, map[string]int{"succeeded": 250}, b.tally(t))
+	require.Equal(t, 253, b.posts())
+
+	asked := len(b.sim.Requests())
+	b.run(t, "--retry-declined").requireExit(t, 0)
+	for _, r := range b.sim.Requests()[asked:] {
+		require.Empty(t, r.Params.Get("page"), "it read on")
+	}
+	require.Greater(t, len(b.sim.Requests()), asked, "it asked")
+
+	asked = len(b.sim.Requests())
+	b.reconcile(t, "--retry-declined").requireExit(t, 0)
+	require.Len(t, b.sim.Requests(), asked, "nothing is due, and nothing to ask")
+	b.reconcile(t, "--retry-declined", "--customers=nowhere").requireExit(t, 2)
+}
+
 func TestOlder_othersInTheSameAccountRaiseNoAlarm(t *testing.T) {
 	t.Parallel()
 	period, err := charges.ParsePeriod(testPeriod)

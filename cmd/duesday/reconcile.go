@@ -205,8 +205,12 @@ func (r *reconciler) all(ctx context.Context, periods []charges.Ledger) error {
 		if err != nil {
 			return err
 		}
-		if open.InDoubt+open.Processing == 0 && r.dunning == nil {
-			continue
+		if open.InDoubt+open.Processing == 0 {
+			if idle, err := r.nothingDue(ctx, l); err != nil {
+				return err
+			} else if idle {
+				continue
+			}
 		}
 		err = r.one(ctx, l)
 		var held *leader.HeldError
@@ -230,6 +234,18 @@ func (r *reconciler) all(ctx context.Context, periods []charges.Ledger) error {
 		return failed
 	}
 	return r.stillOpen(ctx, ours)
+}
+
+// nothingDue keeps periods that are done with from a lock and from questions to
+// Stripe, each hour.
+func (r *reconciler) nothingDue(ctx context.Context, l charges.Ledger) (bool, error) {
+	if r.dunning == nil {
+		return true, nil
+	}
+	if _, err := charges.FindRelation(ctx, r.pool, r.flags.customers); err != nil {
+		return false, err // a slip is told of before a new attempt is due
+	}
+	return l.NothingDue(ctx, r.pool, *r.dunning)
 }
 
 func (r *reconciler) one(ctx context.Context, l charges.Ledger) error {
