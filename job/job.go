@@ -56,6 +56,9 @@ type Config struct {
 	// AfterRestore looks up who was charged before anything is sent; nil: the
 	// run only checks that the ledger is not an older one.
 	AfterRestore *AfterRestore
+	// RestoreFlags are those that a run with AfterRestore needs beside it, to
+	// name in the message that asks for one; empty: none.
+	RestoreFlags []string
 	// Dunning opens new attempts for declined slots that are due; nil: none.
 	// Its Customers are looked up by Run.
 	Dunning *charges.Dunning

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -112,9 +113,13 @@ func (r *run) led(ctx context.Context) (context.Context, func()) {
 }
 
 func (r *run) older(err error) error {
+	flags := append([]string{"--period", r.summary.Period, "--after-restore"}, r.RestoreFlags...)
+	if r.Ledger.Shard.Split() {
+		flags = append(flags, "--shards 1")
+	}
 	return exitcode.With(exitcode.Stopped, fmt.Errorf(
-		"period %s: %w. Nothing was claimed or sent. After a restore say once: duesday run --period %[1]s --after-restore, which first looks up at Stripe who was charged",
-		r.summary.Period, err))
+		"period %s: %w. Nothing was claimed or sent. After a restore say once: duesday run %s, which first looks up at Stripe who was charged",
+		r.summary.Period, err, strings.Join(flags, " ")))
 }
 
 // lookUp records what Stripe has of the period, page by page, before anything is

@@ -105,6 +105,25 @@ func TestOlder_isSeenBySearchAndByTheNewestOfAll(t *testing.T) {
 	}
 }
 
+// The message can be followed as it stands.
+func TestOlder_namesTheFlagsThatARunAfterARestoreNeeds(t *testing.T) {
+	t.Parallel()
+	b := lostMonth(t, stripesim.Options{}, 5)
+	for said, start := range map[string]func() *process{
+		"--period 2026-10 --after-restore --allow-future, which": func() *process { return b.run(t) },
+		"--period 2026-10 --after-restore --allow-future --period-offset 2, which": func() *process {
+			return b.run(t, "--period-offset=2")
+		},
+		"--period 2026-10 --after-restore --allow-future --shards 1, which": func() *process { return b.shard(t, 1, 3) },
+	} {
+		p := start()
+		p.requireExit(t, 3)
+		require.Contains(t, p.lastError(t), "say once: duesday run "+said)
+	}
+	b.run(t, "--after-restore").requireExit(t, 0)
+	require.Len(t, b.paid(), 5)
+}
+
 func (b *bundle) otherTraffic(n int, metadata map[string]string) {
 	for i := range n {
 		b.sim.Plant(stripesim.Charge{Customer: fmt.Sprintf("cus_other_%d", i), Amount: 100, Currency: "usd", Metadata: metadata, Created: b.sim.Now()})

@@ -38,6 +38,18 @@ func (f *runFlags) restored(period charges.Period) *job.AfterRestore {
 	return &job.AfterRestore{Since: earliest(period, f.offset, f.allowFuture), Earlier: earlier}
 }
 
+// besideRestore are the flags of this run that one with --after-restore needs:
+// they say how long before it begins a month may be billed.
+func (f *runFlags) besideRestore() (flags []string) {
+	if f.allowFuture {
+		flags = append(flags, "--allow-future")
+	}
+	if f.offset > 0 {
+		flags = append(flags, fmt.Sprintf("--period-offset %d", f.offset))
+	}
+	return flags
+}
+
 // earliest is before any moment at which the period can have been charged for: a
 // year and a month before it begins, since it may have been billed in advance by
 // a flag that today's run no longer needs; more by the months of --period-offset;

@@ -180,7 +180,7 @@ func (p *program) billPeriod(ctx context.Context, f runFlags, w *watch, end *end
 		Ledger: ledger, Customers: f.customers, Opening: opening, Reopen: f.reopen, RaiseCaps: f.raiseCaps, Dunning: dunning,
 		Workers: f.workers, PageSize: f.pageSize(), Drain: drain, ProgressEvery: every, Rate: f.rate, Tracer: traces.jobTracer(),
 		Vault: vault, Sender: charges.NewSender(gateway, w.pacer(f.rate)),
-		Pool: pool, Lead: lead, Log: log, Live: w.live, AfterRestore: f.restored(ledger.Period),
+		Pool: pool, Lead: lead, Log: log, Live: w.live, AfterRestore: f.restored(ledger.Period), RestoreFlags: f.besideRestore(),
 	})
 	return err
 }
