@@ -218,7 +218,7 @@ func TestRun_toldToStopWhileItWaitsForTheLockExitsOne(t *testing.T) {
 	require.NoError(t, err)
 	p := b.run(t)
 	eventually(t, "the candidate", func() bool {
-		return b.count(t, `SELECT count(*) FROM pg_stat_activity WHERE application_name = 'duesday run `+testPeriod+`' AND state = 'idle'`) == 1
+		return b.count(t, `SELECT count(*) FROM pg_stat_activity WHERE application_name = 'duesday run `+testPeriod+`' AND state = 'idle' AND datname = current_database()`) == 1
 	})
 	p.signal(t, syscall.SIGTERM)
 	p.requireExit(t, 1)
