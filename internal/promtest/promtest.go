@@ -3,6 +3,7 @@
 package promtest
 
 import (
+	"crypto/rand"
 	"fmt"
 	"io"
 	"net"
@@ -65,7 +66,10 @@ func start(t testing.TB, path string) *Gateway {
 	addr := listener.Addr().String()
 	require.NoError(t, listener.Close())
 
-	cmd := exec.Command(path, "--web.listen-address="+addr)
+	// A path of its own, so that another test's that took the port first is not
+	// taken for it.
+	prefix := "/" + rand.Text()
+	cmd := exec.Command(path, "--web.listen-address="+addr, "--web.route-prefix="+prefix)
 	cmd.SysProcAttr = dieWithUs()
 	require.NoError(t, cmd.Start())
 	ended := make(chan struct{})
@@ -77,7 +81,7 @@ func start(t testing.TB, path string) *Gateway {
 		_ = cmd.Process.Kill() // it may have ended
 		<-ended
 	})
-	g := &Gateway{URL: "http://" + addr}
+	g := &Gateway{URL: "http://" + addr + prefix}
 	for {
 		res, err := client().Get(g.URL + "/-/ready")
 		if err == nil {
