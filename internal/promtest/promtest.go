@@ -69,7 +69,8 @@ func start(t testing.TB, path string) *Gateway {
 	// A path of its own, so that another test's that took the port first is not
 	// taken for it.
 	prefix := "/" + rand.Text()
-	cmd := exec.Command(path, "--web.listen-address="+addr, "--web.route-prefix="+prefix)
+	// Debian's keeps what was pushed in a file of the machine's, unless told not to.
+	cmd := exec.Command(path, "--web.listen-address="+addr, "--web.route-prefix="+prefix, "--persistence.file=")
 	cmd.SysProcAttr = dieWithUs()
 	require.NoError(t, cmd.Start())
 	ended := make(chan struct{})
