@@ -14,7 +14,7 @@ import (
 type books struct {
 	periods []period // the oldest first
 	spend   []spend  // of the newest period
-	ends    []end    // one for each command that has ended
+	ends    []end    // how the last run ended, if one has
 	doubt   doubt
 }
 
@@ -95,7 +95,8 @@ func (b *books) readSpend(ctx context.Context, db charges.Querier) error {
 }
 
 func (b *books) readEnds(ctx context.Context, db charges.Querier) error {
-	// Shards share a run: the worst of their last ends is its end.
+	// Shards share a run: the worst of their last ends is its end. A reconcile has
+	// a row for each period that it works on, and none of how it ended.
 	const read = `
 		WITH lately AS (
 			SELECT split_part(command, ' ', 1) AS command, billing_period, shard, shards,
@@ -104,7 +105,7 @@ func (b *books) readEnds(ctx context.Context, db charges.Querier) error {
 			WHERE finished_at IS NOT NULL AND exit_code IS NOT NULL
 		), newest AS (
 			SELECT DISTINCT ON (command) command, billing_period, shards
-			FROM lately WHERE command IN ('run', 'reconcile')
+			FROM lately WHERE command = 'run'
 			ORDER BY command, finished_at DESC
 		), ends AS (
 			SELECT DISTINCT ON (command, shard) lately.*

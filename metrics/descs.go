@@ -8,10 +8,9 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 // The state's. docs/metrics.md says the same, and a test compares the two.
 type stateDescs struct {
-	build, periods, lastSettled, nextDue   *prometheus.Desc
-	inDoubt, oldest                        *prometheus.Desc
-	expected, cap, claimed                 *prometheus.Desc
-	exitCode, ended, duration, lastSuccess *prometheus.Desc
+	build, periods, lastSettled, nextDue *prometheus.Desc
+	inDoubt, oldest                      *prometheus.Desc
+	expected, cap, claimed               *prometheus.Desc
 }
 
 func newStateDescs() stateDescs {
@@ -28,18 +27,12 @@ func newStateDescs() stateDescs {
 		expected: desc("spend_expected", "What the newest billing period is expected to bring, in the currency's smallest unit.", "currency"),
 		cap:      desc("spend_cap", "What the newest billing period may charge at most, in the currency's smallest unit.", "currency"),
 		claimed:  desc("spend_claimed", "What counts against the newest billing period's spend cap, in the currency's smallest unit.", "currency"),
-
-		exitCode:    desc("last_run_exit_code", "Exit code of the command's last run: 0 settled, 1 worth another try, 2 misconfigured, 3 a person must act.", "command"),
-		ended:       desc("last_run_end_timestamp_seconds", "When the command's last run ended, as Unix time.", "command"),
-		duration:    desc("last_run_duration_seconds", "How long the command's last run took.", "command"),
-		lastSuccess: desc("last_success_timestamp_seconds", "When the command last ended with exit code 0, as Unix time.", "command"),
 	}
 }
 
 func (d *stateDescs) all() []*prometheus.Desc {
 	return []*prometheus.Desc{
 		d.build, d.periods, d.lastSettled, d.nextDue, d.inDoubt, d.oldest, d.expected, d.cap, d.claimed,
-		d.exitCode, d.ended, d.duration, d.lastSuccess,
 	}
 }
 

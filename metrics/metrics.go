@@ -29,6 +29,7 @@ type Config struct {
 // Metrics are one process's. All methods may be called from any goroutine.
 type Metrics struct {
 	state    *state
+	ends     *ends
 	run      *run
 	registry *prometheus.Registry
 }
@@ -36,12 +37,14 @@ type Metrics struct {
 // New returns the metrics of a process that begins now. They are in a registry
 // of their own.
 func New(cfg Config) *Metrics {
+	s := &state{cfg: cfg, descs: newStateDescs()}
 	m := &Metrics{
-		state:    &state{cfg: cfg, descs: newStateDescs()},
+		state:    s,
+		ends:     &ends{state: s, descs: newEndDescs("command")},
 		run:      newRun(cfg),
 		registry: prometheus.NewRegistry(),
 	}
-	m.registry.MustRegister(m.state)
+	m.registry.MustRegister(m.state, m.ends)
 	// A push has the command in its grouping key, and so not in the metrics.
 	prometheus.WrapRegistererWith(prometheus.Labels{"command": cfg.Command}, m.registry).MustRegister(m.run)
 	return m
@@ -67,10 +70,11 @@ func (m *Metrics) Transition(lock, event string) {
 }
 
 // End notes the exit code, and that what holds only while it runs is over. whole
-// is false if others share the command's work.
+// is false if others share the command's work: then a scrape is told what the
+// ledger knows of them all, and a push of this one.
 func (m *Metrics) End(exitCode int, whole bool) {
 	m.run.ended.Store(true)
-	m.state.end(exitCode, m.state.cfg.Now().Sub(m.run.began), whole)
+	m.ends.note(exitCode, m.state.cfg.Now().Sub(m.run.began), whole)
 }
 
 // Handler serves the metrics to a scrape.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 
@@ -22,10 +23,10 @@ type Pushgateway struct {
 	Grouping, Own map[string]string
 }
 
-// Push adds the metrics to what the Pushgateway has: the state under the job, so
-// that the last process to tell it is right, and the process's own under job and
-// command. What is not told, like the last success by a run that failed before
-// it had seen the database, stays as it was. ctx bounds the whole.
+// Push adds the metrics to what the Pushgateway has: the process's own, with how
+// it ended, under job and command, and the state under the job, so that the last
+// process to tell it is right. What is not told, like the last success by a run
+// that failed, stays as it was. ctx bounds the whole.
 func (m *Metrics) Push(ctx context.Context, to Pushgateway) error {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	defer transport.CloseIdleConnections()
@@ -37,26 +38,32 @@ func (m *Metrics) Push(ctx context.Context, to Pushgateway) error {
 	// The library would show the password in an error.
 	bare := *to.URL
 	bare.User = nil
-	add := func(c prometheus.Collector, own ...map[string]string) error {
-		p := push.New(bare.String(), to.Job).Client(client).Collector(c)
+	add := func(own map[string]string, collectors ...prometheus.Collector) error {
+		p := push.New(bare.String(), to.Job).Client(client)
+		for _, c := range collectors {
+			p.Collector(c)
+		}
 		if to.URL.User != nil {
 			password, _ := to.URL.User.Password()
 			p.BasicAuth(to.URL.User.Username(), password)
 		}
-		for _, group := range append(own, to.Grouping) {
+		for _, group := range []map[string]string{to.Grouping, own} {
 			for name, value := range group {
 				p.Grouping(name, value)
 			}
 		}
 		return p.AddContext(ctx)
 	}
-	if err := add(m.state); err != nil {
-		return fmt.Errorf("push the state: %w", err)
+	own := map[string]string{"command": m.run.cfg.Command}
+	maps.Copy(own, to.Own)
+	var failed []error
+	if err := add(own, m.run, ownEnd{m.ends, newEndDescs()}); err != nil {
+		failed = append(failed, fmt.Errorf("push the run: %w", err))
 	}
-	if err := add(m.run, to.Own, map[string]string{"command": m.run.cfg.Command}); err != nil {
-		return fmt.Errorf("push the run: %w", err)
+	if err := add(nil, m.state); err != nil {
+		failed = append(failed, fmt.Errorf("push the state: %w", err))
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 // briefAnswers keeps what a server that is none says out of memory and logs.

@@ -29,7 +29,6 @@ type state struct {
 	db     charges.Querier // nil: none is open
 	books  *books          // nil: not read yet
 	readAt time.Time
-	own    *end // how this process ended
 }
 
 // Describe is prometheus.Collector's.
@@ -82,17 +81,12 @@ func (s *state) read(ctx context.Context) bool {
 	return true
 }
 
-// end notes how this process ended. A part that went well says nothing of the
-// whole: the ledger knows its sisters.
-func (s *state) end(code int, took time.Duration, whole bool) {
-	if !whole && code == 0 {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.own = &end{command: s.cfg.Command, at: s.cfg.Now(), code: code, durationSec: took.Seconds()}
-	if code == 0 {
-		s.own.success = s.own.at
+// refresh must be called with mu held.
+func (s *state) refresh() {
+	if s.db != nil && s.cfg.Now().Sub(s.readAt) >= keepFor {
+		ctx, cancel := context.WithTimeout(context.Background(), scrapeRead)
+		defer cancel()
+		s.read(ctx)
 	}
 }
 
@@ -101,23 +95,11 @@ func (s *state) end(code int, took time.Duration, whole bool) {
 func (s *state) Collect(ch chan<- prometheus.Metric) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.db != nil && s.cfg.Now().Sub(s.readAt) >= keepFor {
-		ctx, cancel := context.WithTimeout(context.Background(), scrapeRead)
-		s.read(ctx)
-		cancel()
-	}
+	s.refresh()
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	gauge(s.descs.build, 1, s.cfg.Version)
-	for _, e := range s.ends() {
-		gauge(s.descs.exitCode, float64(e.code), e.command)
-		gauge(s.descs.ended, unix(e.at), e.command)
-		gauge(s.descs.duration, e.durationSec, e.command)
-		if !e.success.IsZero() {
-			gauge(s.descs.lastSuccess, unix(e.success), e.command)
-		}
-	}
 	if s.books == nil {
 		return
 	}
@@ -162,26 +144,15 @@ func begin(p charges.Period, zone *time.Location) time.Time {
 	return time.Date(p.Year, p.Month, 1, 0, 0, 0, 0, zone)
 }
 
-// ends are the ledger's, with this process's own in the place of its command's.
+// ends are the ledger's.
 func (s *state) ends() []end {
-	var all []end
-	if s.books != nil {
-		all = append(all, s.books.ends...)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refresh()
+	if s.books == nil {
+		return nil
 	}
-	if s.own == nil {
-		return all
-	}
-	for i := range all {
-		if all[i].command == s.own.command {
-			success := all[i].success
-			all[i] = *s.own
-			if all[i].success.IsZero() {
-				all[i].success = success
-			}
-			return all
-		}
-	}
-	return append(all, *s.own)
+	return append([]end(nil), s.books.ends...)
 }
 
 // unix is 0 for the zero time.

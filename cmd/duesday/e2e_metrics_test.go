@@ -187,6 +187,42 @@ func TestPush_tellsHowTheRunEnded(t *testing.T) {
 	require.Zero(t, value(t, text, `duesday_last_run_exit_code{command="reconcile",instance="",job="duesday"}`))
 }
 
+// A run and a reconcile each tell how they ended themselves, and neither what it
+// thinks that the other did.
+func TestPush_keepsTheEndsOfRunAndReconcileApart(t *testing.T) {
+	t.Parallel()
+	b := setup(t, stripesim.Options{})
+	b.add(t, payers(3)...)
+	gateway := promtest.Pushgateway(t)
+	push := "--pushgateway-url=" + gateway.URL
+	const code, success = "duesday_last_run_exit_code", "duesday_last_success_timestamp_seconds"
+	const reconcile = `{command="reconcile",instance="",job="duesday"}`
+	reconciled := func(code int) {
+		b.command(t, append([]string{"reconcile", push}, longLease...)...).requireExit(t, code)
+	}
+
+	b.run(t, push).requireExit(t, 0)
+	good := value(t, gateway.Scrape(t), success+pushedRun+"}")
+	b.run(t, push, "--rate=-1").requireExit(t, 2) // before it has a row in runs
+	reconciled(0)
+	text := gateway.Scrape(t)
+	require.Equal(t, 2.0, value(t, text, code+pushedRun+"}"))
+	require.Equal(t, good, value(t, text, success+pushedRun+"}"), "a failure leaves it")
+	require.Zero(t, value(t, text, code+reconcile))
+
+	b.sim.SetAuth(http.StatusUnauthorized)
+	b.run(t, push, "--period=2026-11").requireExit(t, 3)
+	reconciled(3)
+	b.sim.SetAuth(0)
+	b.run(t, push, "--period=2026-11").requireExit(t, 0)
+	text = gateway.Scrape(t)
+	require.Zero(t, value(t, text, code+pushedRun+"}"))
+	require.Greater(t, value(t, text, success+pushedRun+"}"), good)
+	require.Equal(t, 3.0, value(t, text, code+reconcile), "its own, whatever runs said since")
+	reconciled(0)
+	require.Zero(t, value(t, gateway.Scrape(t), code+reconcile))
+}
+
 // onlyOurs leaves out the Pushgateway's own metrics, which it must answer for.
 func onlyOurs(text string) string {
 	var kept strings.Builder
@@ -220,6 +256,7 @@ func TestPush_ofShards(t *testing.T) {
 	text := gateway.Scrape(t)
 	sent := 0.0
 	for _, shard := range []string{"0", "1"} {
+		require.Zero(t, value(t, text, `duesday_last_run_exit_code`+pushedRun+`,shard="`+shard+`"}`))
 		sent += value(t, text, `duesday_stripe_answers_total{code="200",command="run",endpoint="charges.create",instance="",job="duesday",shard="`+shard+`"}`)
 	}
 	require.Equal(t, 20.0, sent)
