@@ -11,9 +11,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/duesday/duesday/charges"
 	"github.com/duesday/duesday/internal/pgtest"
 	"github.com/duesday/duesday/internal/runbook"
 	"github.com/duesday/duesday/internal/stripesim"
+	"github.com/duesday/duesday/job"
 )
 
 // manual is a machine at which somebody works through a document: a folder, and
@@ -117,6 +119,18 @@ func operations() map[string]page {
 		"after-restore": {lost, func(t *testing.T, m *manual, _ string) {
 			require.Len(t, m.sim.Bank(), 12)
 			require.Equal(t, 12, m.count(t, `SELECT count(*) FROM duesday.charges WHERE status = 'succeeded'`))
+		}},
+		"another-product": {func(t *testing.T, m *manual) {
+			m.sim.Plant(stripesim.Charge{Customer: "cus_0001", Amount: 100, Currency: "usd", Created: m.sim.Now(), Metadata: map[string]string{
+				"duesday_period": testPeriod, "duesday_customer": "b_17",
+				"duesday_key": charges.Key("b_17", charges.Period{Year: 2026, Month: time.October}, testNamespace, 1)}})
+			p := m.run(t, "--after-restore")
+			p.requireExit(t, 3)
+			require.Contains(t, p.lastError(t), job.ErrRenamed.Error())
+			require.Zero(t, m.posts())
+			m.requireRefused(t)
+		}, func(t *testing.T, m *manual, _ string) {
+			require.Equal(t, map[string]int{"succeeded": 6}, m.tally(t))
 		}},
 		"compare": {func(t *testing.T, m *manual) {
 			lost(t, m)
