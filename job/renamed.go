@@ -15,7 +15,7 @@ import (
 
 // ErrRenamed: a Stripe customer whom the period is to charge was charged for it
 // under another id.
-var ErrRenamed = errors.New("Stripe customers whom the period owes were charged for it under other ids")
+var ErrRenamed = errors.New("customers of Stripe's whom the period owes were charged for it under other ids")
 
 // elsewhere is what a look-up has found of customers whom the period does not
 // owe anything for. It keeps those whom the period may know by another id.

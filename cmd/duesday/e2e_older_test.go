@@ -413,7 +413,7 @@ func TestAfterRestore_aRenamedCustomerIsNotChargedAgain(t *testing.T) {
 			for range 2 {
 				p := b.run(t, append(flags, "--after-restore")...)
 				p.requireExit(t, 3)
-				require.Contains(t, p.lastError(t), "Stripe customers whom the period owes were charged for it under other ids: "+b.chargeOf("cus_0004"))
+				require.Contains(t, p.lastError(t), "customers of Stripe's whom the period owes were charged for it under other ids: "+b.chargeOf("cus_0004"))
 				require.Len(t, b.sim.Succeeded(), 10, "somebody was charged again")
 			}
 			b.requireRefused(t)
