@@ -35,8 +35,7 @@ func judgeError(err error, w *wire) Outcome {
 		out.Err = fmt.Errorf("no decodable answer (HTTP status %d): %w", w.status, plain(err, w))
 	} else {
 		// Stripe's own text of an error, its whole body, stays out of logs.
-		out.Err = fmt.Errorf("stripe: HTTP %d %s (request %s)", w.status,
-			strings.TrimSpace(string(se.Type)+" "+string(se.Code)), w.requestID())
+		out.Err = errors.New(w.said(se))
 		out.FailureMessage = se.Msg
 		out.ChargeID = se.ChargeID
 		if se.PaymentIntent != nil {
@@ -51,8 +50,13 @@ func judgeError(err error, w *wire) Outcome {
 	switch {
 	case w.status == http.StatusUnauthorized, w.status == http.StatusForbidden:
 		out.Verdict, out.Retry = Forbidden, false
-		if se.Code == codeSuperseded {
+		switch {
+		case se.Code == codeSuperseded:
 			out.Err = fmt.Errorf("%w: %w", ErrSuperseded, out.Err)
+		case se.Code == codeVaultKey && !w.vaultKey:
+			out.Err = fmt.Errorf("%w; STRIPE_API_BASE names a spend-cap proxy: say --vault-url too, for a key that it knows", out.Err)
+		case w.vaultKey && w.status == http.StatusUnauthorized && !strings.HasPrefix(string(se.Code), "vault_"):
+			out.Err = fmt.Errorf("%w; does STRIPE_API_BASE name the spend-cap proxy, and is the proxy's own key right?", out.Err)
 		}
 	case se.Code == codeSpendCap:
 		out.Verdict, out.Retry = Forbidden, false
@@ -120,12 +124,29 @@ func advisedAgainst(se *stripe.Error) bool {
 // codeSpendCap is the spend-cap proxy's code for a charge past the cap.
 const codeSpendCap stripe.ErrorCode = "spend_cap_exceeded"
 
+// codeVaultKey is its code for a key that it did not give.
+const codeVaultKey stripe.ErrorCode = "vault_key_invalid"
+
 // codeSuperseded is its code for a vault key whose place a later one has taken.
 const codeSuperseded stripe.ErrorCode = "vault_key_superseded"
 
 // ErrSuperseded is in the error of a Forbidden outcome if another run was given
 // the period's vault key since: this one is deposed, and need not know it yet.
 var ErrSuperseded = errors.New("another run has taken the period's vault key over")
+
+// said is an error answer without its text.
+func (w *wire) said(se *stripe.Error) string {
+	text := fmt.Sprintf("stripe: HTTP %d", w.status)
+	for _, part := range []string{string(se.Type), string(se.Code)} {
+		if part != "" {
+			text += " " + part
+		}
+	}
+	if id := w.requestID(); id != "" {
+		text += " (request " + id + ")"
+	}
+	return text
+}
 
 // plain takes out of an error what must not get into a log: stripe-go puts a
 // sample of a body that it cannot decode into it, and net/http the URL, which

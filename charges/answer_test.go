@@ -225,6 +225,31 @@ func fillObject(slot *charges.Slot, body string) string {
 	return body
 }
 
+// The words of a refusal say which of key and address is the wrong one.
+func TestCharge_aRefusedKey(t *testing.T) {
+	t.Parallel()
+	const toProxy, asProxy = "STRIPE_API_BASE names a spend-cap proxy: say --vault-url", "does STRIPE_API_BASE name the spend-cap proxy"
+	invalid, stripes := stripeErr(`"type":"invalid_request_error","code":"vault_key_invalid"`), stripeErr(`"type":"invalid_request_error"`)
+	for name, tc := range map[string]struct{ key, body, want string }{
+		"Stripe's key at the proxy": {apiKey, invalid, "stripe: HTTP 401 invalid_request_error vault_key_invalid (request req_1); " + toProxy + " too, for a key that it knows"},
+		"a vault key at Stripe":     {"vk_secret", stripes, "stripe: HTTP 401 invalid_request_error (request req_1); " + asProxy + ", and is the proxy's own key right?"},
+		"an old vault key":          {"vk_secret", invalid, "stripe: HTTP 401 invalid_request_error vault_key_invalid (request req_1)"},
+		"Stripe's key at Stripe":    {apiKey, stripes, "stripe: HTTP 401 invalid_request_error (request req_1)"},
+	} {
+		server := serve(t, answer{status: 401, body: tc.body})
+		g := configured(t, charges.GatewayConfig{APIKey: tc.key, BaseURL: server.url, Workers: 1, Timeout: 10 * time.Second})
+		out := g.Charge(t.Context(), slotFor(charges.MethodCharges, "cus_1"))
+		require.Equal(t, charges.Forbidden, out.Verdict, name)
+		require.EqualError(t, out.Err, tc.want, name)
+	}
+	server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(401)
+		_, _ = io.WriteString(w, stripes)
+	}))
+	out := newGateway(t, server.url).Charge(t.Context(), slotFor(charges.MethodCharges, "cus_1"))
+	require.EqualError(t, out.Err, "stripe: HTTP 401 invalid_request_error", "no request id, no brackets")
+}
+
 func TestCharge_judgesAnIntentsStatus(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

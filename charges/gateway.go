@@ -130,6 +130,9 @@ func checkStripe(key, base string) error {
 	if u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "" {
 		return fmt.Errorf("STRIPE_API_BASE: want scheme and host alone, like %s", StripeAPI)
 	}
+	if strings.HasPrefix(key, "vk_") && strings.TrimSuffix(base, "/") == StripeAPI {
+		return errors.New("STRIPE_API_BASE: a vault key is for the spend-cap proxy, not for Stripe: name the proxy, like http://duesday-proxy:8080")
+	}
 	live := strings.Contains(key, "k_live_")
 	if live && strings.TrimSuffix(base, "/") != StripeAPI {
 		return fmt.Errorf("STRIPE_API_BASE: a live key goes to %s only, got %s; use a test key, or leave it out", StripeAPI, shown)

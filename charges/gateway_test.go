@@ -335,6 +335,7 @@ func TestCheckStripe(t *testing.T) {
 		"another scheme":         {test, "ftp://api.stripe.com", "want a URL like"},
 		"nothing":                {test, "https://", "want a URL like"},
 		"nonsense":               {test, "://", "want a URL like"},
+		"a vault key to Stripe":  {"vk_51Secret", "https://api.stripe.com/", "a vault key is for the spend-cap proxy"},
 		"a path":                 {test, "https://api.stripe.com/v1", "scheme and host alone"},
 		"a query":                {test, "https://api.stripe.com?x=1", "scheme and host alone"},
 		"a fragment":             {test, "https://api.stripe.com#x", "scheme and host alone"},

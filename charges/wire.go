@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/duesday/duesday/internal/mutant"
@@ -14,8 +15,9 @@ import (
 // wire is what HTTP itself said, kept beside what stripe-go made of it: of an
 // answer that it cannot decode stripe-go tells neither status nor headers.
 type wire struct {
-	status int // 0: no answer
-	header http.Header
+	status   int // 0: no answer
+	header   http.Header
+	vaultKey bool // the request was made with one
 }
 
 type wireKey struct{}
@@ -48,6 +50,7 @@ func (t wireTap) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	if w, ok := req.Context().Value(wireKey{}).(*wire); ok && err == nil {
 		w.status, w.header = res.StatusCode, res.Header
+		w.vaultKey = strings.HasPrefix(req.Header.Get("Authorization"), "Bearer vk_")
 	}
 	return res, err
 }

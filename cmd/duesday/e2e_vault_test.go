@@ -88,6 +88,7 @@ func TestVault_badInput(t *testing.T) {
 	for want, env := range map[string]map[string]string{
 		"--vault-url: want a URL like http://duesday-proxy:8081":                    {"DUESDAY_VAULT_URL": "duesday-proxy:8081"},
 		"--vault-url: STRIPE_API_BASE must name the proxy":                          {"DUESDAY_VAULT_URL": "http://127.0.0.1:1"},
+		"only it knows vault keys":                                                  {"DUESDAY_VAULT_URL": "http://127.0.0.1:1", "STRIPE_API_BASE": "https://api.stripe.com/"},
 		"DUESDAY_ADMIN_TOKEN: want a random text of at least 32 characters, got no": {"DUESDAY_VAULT_URL": "http://127.0.0.1:1", "STRIPE_API_BASE": "http://127.0.0.1:2"},
 	} {
 		p := start(t, with(env, "DATABASE_URL", "postgres://127.0.0.1:1/x"), "run", "--leader-elect=false", "--period=2026-10")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -46,7 +47,7 @@ func (p *program) stripe(f vaultFlags, workers int, observers ...func(context.Co
 	if u, err := url.Parse(f.url); err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
 		return nil, nil, usage("--vault-url: want a URL like http://duesday-proxy:8081")
 	}
-	if cfg.BaseURL == "" {
+	if base := strings.TrimSuffix(cfg.BaseURL, "/"); base == "" || base == charges.StripeAPI {
 		return nil, nil, usage("--vault-url: STRIPE_API_BASE must name the proxy, like http://duesday-proxy:8080: only it knows vault keys")
 	}
 	token, err := p.adminToken()
