@@ -37,6 +37,12 @@ func TestCommandLine_saysWhatWasExpected(t *testing.T) {
 		"run --retry-schedule 1":          `invalid argument "1" for "--retry-schedule" flag: want durations with a unit, like 72h,120h, got "1"`,
 		"run --leader-elect false":        `unexpected argument "false": a switch takes its value with =, like --leader-elect=false`,
 		"run --reopen --allow-empty true": `like --some-switch=true`,
+		"run --raet=5":                    `unknown flag: --raet: did you mean --rate?`,
+		"run --nothing-like-it":           "unknown flag: --nothing-like-it\n",
+		"rum":                             `unknown command "rum", did you mean run?: see duesday --help`,
+		"completion tcsh":                 `unknown shell "tcsh": want bash, fish, powershell or zsh`,
+		"help nonsense":                   `unknown command "nonsense": see duesday --help`,
+		"help run nonsense":               `unknown command "nonsense": see duesday --help`,
 		"run now":                         `unexpected argument "now": want flags only`,
 		"key --customer a:b":              `--customer "a:b": id has a character other than printable ASCII, or a space, quote, colon or backslash`,
 		"key --customer a --output=yaml":  `--output "yaml": want table or json`,
@@ -68,20 +74,32 @@ func TestValues_addUpAndPrintAsTheyAreRead(t *testing.T) {
 
 func TestUnknownVariables_areToldAndChangeNothing(t *testing.T) {
 	code, out, err := said(t, map[string]string{
-		"DUESDAY_RAET": "secret", "DUESDAY_NOTHING_LIKE_IT_AT_ALL": "1", "HOME": "/",
+		"DUESDAY_DATABASE_URL": "secret", "DUESDAY_RAET": "secret", "DUESDAY_NOTHING_LIKE_IT_AT_ALL": "1", "HOME": "/",
 		// Right, of another command, a Service's, or a test's.
 		"DUESDAY_RATE": "5", "DUESDAY_ADMIN_TOKEN_FILE": "x", "DUESDAY_QUIET": "false", "DUESDAY_MUTANT": "",
 		"DUESDAY_PROXY_SERVICE_HOST": "10.0.0.1", "DUESDAY_PROXY_SERVICE_PORT_ADMIN": "8081", "DUESDAY_PROXY_PORT": "tcp://10.0.0.1:8080", "DUESDAY_PROXY_PORT_8080_TCP_ADDR": "10.0.0.1",
 	}, "version")
 	require.Equal(t, 0, code)
 	require.Contains(t, out, "duesday dev")
-	require.Equal(t, "duesday version: warning: no flag has the name of the variable DUESDAY_NOTHING_LIKE_IT_AT_ALL\n"+
+	require.Equal(t, "duesday version: warning: no flag has the name of the variable DUESDAY_DATABASE_URL: did you mean DATABASE_URL, without the prefix?\n"+
+		"duesday version: warning: no flag has the name of the variable DUESDAY_NOTHING_LIKE_IT_AT_ALL\n"+
 		"duesday version: warning: no flag has the name of the variable DUESDAY_RAET: did you mean DUESDAY_RATE?\n", err)
 
 	// A log stays a log.
 	_, _, err = said(t, map[string]string{"DUESDAY_SPEND_CAP_FAKTOR": "2"}, "run", "--workers=1")
 	first, _, _ := strings.Cut(err, "\n")
 	require.Equal(t, "DUESDAY_SPEND_CAP_FACTOR", decode[map[string]any](t, first)["did_you_mean"])
+}
+
+func TestHelp_isStillThere(t *testing.T) {
+	for line, want := range map[string]string{
+		"help": "Exit codes:", "help run": "--spend-cap-factor", "help completion bash": "bash", "completion": "zsh", "run --help": "Bill one period",
+	} {
+		code, out, err := said(t, nil, strings.Split(line, " ")...)
+		require.Equal(t, 0, code, line)
+		require.Contains(t, out, want, line)
+		require.Empty(t, err, line)
+	}
 }
 
 func TestQuiet_leavesWhatWasAskedFor(t *testing.T) {

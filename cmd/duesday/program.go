@@ -8,6 +8,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -54,15 +56,31 @@ func (p *program) run(ctx context.Context, args []string) int {
 	root.SetArgs(args)
 	root.SetOut(p.out)
 	root.SetErr(p.err)
+	refuseUnknown(root)
 	ran, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitcode.OK
 	}
 	var said errSaid
-	if !errors.As(err, &said) {
+	if out, ok := p.out.(*pipe); !errors.As(err, &said) && !(ok && out.broken.Load()) {
 		fmt.Fprintf(p.err, "%s: %s\n", ran.CommandPath(), oneLine(err.Error()))
 	}
 	return exitcode.Of(err)
+}
+
+// pipe notices when nobody reads it any more, like `duesday report | head` when
+// head has enough: that is no news to anybody.
+type pipe struct {
+	io.Writer
+	broken atomic.Bool
+}
+
+func (p *pipe) Write(b []byte) (int, error) {
+	n, err := p.Writer.Write(b)
+	if errors.Is(err, syscall.EPIPE) {
+		p.broken.Store(true)
+	}
+	return n, err
 }
 
 // errSaid marks an error that the log has already told.
@@ -143,9 +161,7 @@ Exit codes:
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		return exitcode.With(exitcode.Misconfigured, err)
-	})
+	root.SetFlagErrorFunc(flagError)
 	root.PersistentFlags().BoolVarP(&p.quiet, "quiet", "q", false, "tell only of warnings and errors; what a command is asked for it prints all the same")
 	root.AddCommand(p.runCommand(), p.planCommand(), p.statusCommand(), p.reportCommand(), p.reconcileCommand(),
 		p.migrateCommand(), p.proxyCommand(), p.keyCommand(), p.versionCommand(), p.manCommand())
@@ -163,7 +179,7 @@ Exit codes:
 	completeFlags(root)
 	root.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
-			return usage("unknown command %q: see duesday --help", args[0])
+			return unknownCommand(root, args[0])
 		}
 		return nil
 	}

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -9,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
+
+	"github.com/duesday/duesday/internal/exitcode"
 )
 
 // variable is the environment's name for a flag.
@@ -18,6 +23,9 @@ func variable(flag string) string {
 
 // notFlags are variables that are right without a flag of their name.
 var notFlags = []string{"DUESDAY_ADMIN_TOKEN", "DUESDAY_ADMIN_TOKEN_FILE", "DUESDAY_MUTANT"}
+
+// unprefixed are variables that are no flags, and have no prefix.
+var unprefixed = []string{"DATABASE_URL", "STRIPE_API_KEY", "STRIPE_API_KEY_FILE", "STRIPE_API_BASE"}
 
 // serviceLink is what Kubernetes sets in every pod for a Service, which may well
 // be called duesday-something.
@@ -46,15 +54,11 @@ func (p *program) warnUnknown(cmd *cobra.Command) {
 	}
 	slices.Sort(unknown)
 	for _, name := range unknown {
-		near, best := "", len(name)
-		for other, flag := range known {
-			if d := distance(name, other); d < best || d == best && flag < near {
-				near, best = flag, d
-			}
-		}
-		hint := ""
-		if best <= 3 {
-			hint = fmt.Sprintf(": did you mean %s?", variable(near))
+		near, hint := nearest(name, maps.Keys(known)), ""
+		if bare := strings.TrimPrefix(name, "DUESDAY_"); slices.Contains(unprefixed, bare) {
+			near, hint = bare, fmt.Sprintf(": did you mean %s, without the prefix?", bare)
+		} else if near != "" {
+			hint = fmt.Sprintf(": did you mean %s?", near)
 		}
 		format := cmd.Flags().Lookup("log-format")
 		if format == nil {
@@ -63,10 +67,74 @@ func (p *program) warnUnknown(cmd *cobra.Command) {
 		}
 		fields := []zap.Field{zap.String("variable", name)}
 		if hint != "" {
-			fields = append(fields, zap.String("did_you_mean", variable(near)))
+			fields = append(fields, zap.String("did_you_mean", near))
 		}
 		p.logger(format.Value.String(), false).Warn("no flag has the name of this variable", fields...)
 	}
+}
+
+// nearest is the name that a slip may have been meant as, if any is near.
+func nearest(slip string, names iter.Seq[string]) string {
+	near, best := "", 4
+	for name := range names {
+		if d := distance(slip, name); d < best || d == best && name < near {
+			near, best = name, d
+		}
+	}
+	if best > 3 {
+		return ""
+	}
+	return near
+}
+
+// flagError names the flag that was meant, where one is near.
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) && len(unknown.GetSpecifiedName()) > 1 {
+		names := []string{}
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		if near := nearest(unknown.GetSpecifiedName(), slices.Values(names)); near != "" {
+			err = fmt.Errorf("%w: did you mean --%s?", err, near)
+		}
+	}
+	return exitcode.With(exitcode.Misconfigured, err)
+}
+
+// refuseUnknown refuses names of commands and shells that there are not, where
+// cobra would print a help text and exit with 0.
+func refuseUnknown(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "help":
+			cmd.RunE = func(_ *cobra.Command, args []string) error {
+				about, rest, err := root.Find(args)
+				if err != nil || len(rest) > 0 {
+					return unknownCommand(about, args[len(args)-max(len(rest), 1)])
+				}
+				about.InitDefaultHelpFlag()
+				return about.Help()
+			}
+		case "completion":
+			cmd.Args = cobra.ArbitraryArgs
+			cmd.RunE = func(cmd *cobra.Command, args []string) error {
+				if len(args) > 0 {
+					return usage("unknown shell %q: want bash, fish, powershell or zsh", args[0])
+				}
+				return cmd.Help()
+			}
+		}
+	}
+}
+
+func unknownCommand(parent *cobra.Command, name string) error {
+	parent.SuggestionsMinimumDistance = 2
+	hint := ""
+	if near := parent.SuggestionsFor(name); len(near) > 0 {
+		hint = fmt.Sprintf(", did you mean %s?", strings.Join(near, " or "))
+	}
+	return usage("unknown command %q%s: see duesday --help", name, hint)
 }
 
 // distance is how many letters must be changed, added or left out to make a
