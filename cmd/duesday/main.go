@@ -20,14 +20,23 @@ func main() {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	hangups := make(chan os.Signal, 1)
+	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
+		signal.Notify(hangups, syscall.SIGHUP)
+	}
+	// Who reads the output may go: a write then fails, and the process lives on.
+	signal.Notify(make(chan os.Signal), syscall.SIGPIPE)
 	go func() {
-		<-signals
+		select {
+		case <-signals:
+		case <-hangups: // a closed terminal may send several
+		}
 		// A second signal means now.
 		signal.Stop(signals)
 		cancel(job.ErrStopped)
 	}()
 	p := program{
-		out:      os.Stdout,
+		out:      &pipe{Writer: os.Stdout},
 		err:      os.Stderr,
 		env:      os.LookupEnv,
 		environ:  os.Environ,

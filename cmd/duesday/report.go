@@ -93,7 +93,16 @@ func (p *program) report(ctx context.Context, ledger charges.Ledger, format stri
 			"table": p.reportTable, "csv": reportCSV, "json": reportJSON,
 		}[format]
 		err = write(out, all[0], func(each func(charges.Row) error) error {
-			return ledger.Report(ctx, conn, each)
+			// A reader that has gone waits for no more rows to be sent here.
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			return ledger.Report(ctx, conn, func(r charges.Row) error {
+				err := each(r)
+				if err != nil {
+					cancel()
+				}
+				return err
+			})
 		})
 	}
 	if err != nil {
@@ -113,13 +122,10 @@ func (p *program) reportHTML(ctx context.Context, out io.Writer, ledger charges.
 // rows calls each with every row of the report.
 type rows func(each func(charges.Row) error) error
 
-// whyColumns keeps a line of the report on a wide terminal.
-const whyColumns = 48
-
 func (p *program) reportTable(out io.Writer, s charges.PeriodStatus, all rows) error {
 	t := p.newTable(out, "CUSTOMER", ">AMOUNT", "CURRENCY", "STATUS", ">ATTEMPT", "CHARGE", "CODE", "WHY")
 	if err := all(func(r charges.Row) error {
-		return t.row(printable(r.CustomerID), formatted(r), printable(r.Currency), status(r.Status), r.Attempt,
+		return t.row(shownID(r.CustomerID), formatted(r), printable(r.Currency), status(r.Status), r.Attempt,
 			printable0(r.ChargeID), printable0(r.FailureCode), why(r))
 	}); err != nil {
 		return err
@@ -150,13 +156,14 @@ func formatted(r charges.Row) string {
 	return printable(money.Format(*r.Amount, r.Currency))
 }
 
-// why is what the bank says, or else what is wrong with the row.
+// why is what the bank says, or else what is wrong with the row. It stands last in
+// a line, so that a terminal may wrap it, and is not cut: the point may come last.
 func why(r charges.Row) string {
 	message := r.FailureMessage
 	if reason := charges.RejectReason(r.FailureCode); message == "" && reason != r.FailureCode {
 		message = reason
 	}
-	return printable0(shorten(strings.Join(strings.Fields(message), " "), whyColumns))
+	return printable0(strings.Join(strings.Fields(message), " "))
 }
 
 // printable0 is printable, but of nothing it makes nothing.
