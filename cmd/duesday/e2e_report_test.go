@@ -246,8 +246,8 @@ func TestReport_agreesWithTheBankInEveryFormat(t *testing.T) {
 		require.Contains(t, text, "2026-10: settled; 16 succeeded, 1 declined, 2 rejected, 1 processing")
 		require.Contains(t, text, "$10.00")
 		require.Contains(t, text, "¥1,002")
-		require.Regexp(t, `do_not_honor +=HYPERLINK\("http://evil","x"\), "quoted" next li…\n`, text)
-		require.Regexp(t, `customer_id_invalid +id has a character other than printable ASCII,…\n`, text)
+		require.Regexp(t, `do_not_honor +=HYPERLINK\("http://evil","x"\), "quoted" next line\n`, text)
+		require.Regexp(t, `customer_id_invalid +id has a character other than printable ASCII, or a space, quote, colon or backslash\n`, text)
 	})
 
 	t.Run("html", func(t *testing.T) {

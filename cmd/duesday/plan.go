@@ -87,7 +87,7 @@ func (p *program) plan(ctx context.Context, ledger charges.Ledger, customers str
 	}
 	rejects := p.newTable(p.out, "REJECTED", "CODE", "WHY")
 	plan, planErr := ledger.Plan(ctx, conn.Conn(), customers, o, func(r charges.PlannedReject) error {
-		return rejects.row(printable(r.CustomerID), printable0(r.Code), printable0(r.Reason))
+		return rejects.row(shownID(r.CustomerID), printable0(r.Code), printable0(r.Reason))
 	})
 	if err := rejects.flush(); err != nil {
 		return err

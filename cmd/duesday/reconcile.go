@@ -323,7 +323,7 @@ func (p *program) audit(ctx context.Context, pool dbPool, g *charges.Gateway, pa
 	table := p.newTable(p.out, "PERIOD", "CUSTOMER", "DIFFERENCE", "CHARGE", "LEDGER", "STRIPE")
 	err := charges.Audit(ctx, pool, g, settled, pacer.Wait, func(d charges.Difference) error {
 		differences = append(differences, d)
-		return table.row(d.Period, printable(d.CustomerID), d.Kind, printable0(d.ChargeID), asMoney(d.Ledger), asMoney(d.Stripe))
+		return table.row(d.Period, shownID(d.CustomerID), d.Kind, printable0(d.ChargeID), asMoney(d.Ledger), asMoney(d.Stripe))
 	})
 	if err != nil {
 		return databaseError(err)

@@ -187,22 +187,32 @@ func width(s string) int {
 	return len(s)
 }
 
-// shorten cuts a text to columns, between what a reader takes for characters.
+// idColumns is how wide an id may be in a table.
+const idColumns = 40
+
+// shownID is an id as a table shows it: a long one without its middle, so that
+// it leaves room for the columns beside it.
+func shownID(id string) string { return shorten(printable(id), idColumns) }
+
+// shorten leaves out the middle of a text that takes more than so many columns.
+// It cuts between what a reader takes for characters.
 func shorten(s string, columns int) string {
 	if width(s) <= columns {
 		return s
 	}
-	var (
-		b    strings.Builder
-		left = columns - 1
-	)
+	var parts []string
 	for g := uniseg.NewGraphemes(s); g.Next(); {
-		if left -= g.Width(); left < 0 {
-			break
-		}
-		b.WriteString(g.Str())
+		parts = append(parts, g.Str())
 	}
-	return strings.TrimRight(b.String(), " ") + "…"
+	head, tail := columns/2, columns-1-columns/2
+	begin, end := 0, len(parts)
+	for ; width(parts[begin]) <= head; begin++ {
+		head -= width(parts[begin])
+	}
+	for ; width(parts[end-1]) <= tail; end-- {
+		tail -= width(parts[end-1])
+	}
+	return strings.Join(parts[:begin], "") + "…" + strings.Join(parts[end:], "")
 }
 
 // printable shows a text that came from outside so that it cannot move the

@@ -83,9 +83,16 @@ func TestTable_columnsBeginWhereTheirHeadingsDo(t *testing.T) {
 	})
 }
 
-func TestShorten(t *testing.T) {
+func TestShorten_leavesOutTheMiddle(t *testing.T) {
 	require.Equal(t, "short", shorten("short", 5))
-	require.Equal(t, "your card…", shorten("your card was declined", 11))
-	require.Equal(t, "日本…", shorten("日本語の顧客", 6))
-	require.Equal(t, "👩‍👩‍👧…", shorten("👩‍👩‍👧👩‍👩‍👧", 3))
+	require.Equal(t, "acco…042", shorten("account-of-0042", 8))
+	require.Equal(t, "日…客", shorten("日本語の顧客", 6))
+	require.Equal(t, "👩‍👩‍👧…👩‍👩‍👧", shorten("👩‍👩‍👧👩‍👩‍👧👩‍👩‍👧", 5))
+	long := strings.Repeat("a", 30) + strings.Repeat("b", 30)
+	require.Equal(t, strings.Repeat("a", 20)+"…"+strings.Repeat("b", 19), shownID(long))
+	require.Equal(t, long[:40], shownID(long[:40]))
+	rapid.Check(t, func(t *rapid.T) {
+		s, columns := rapid.String().Draw(t, "s"), rapid.IntRange(2, 50).Draw(t, "columns")
+		require.LessOrEqual(t, width(shorten(s, columns)), columns)
+	})
 }
