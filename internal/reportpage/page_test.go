@@ -68,6 +68,7 @@ func TestPage_linksToTheDashboardOnly(t *testing.T) {
 	page := write(t, million())
 	require.Contains(t, page, `href="https://dashboard.stripe.com/payments/ch_3Nx7mQ2eZvKYlo2C0Qp1v0"`)
 	require.Contains(t, page, `href="https://dashboard.stripe.com/customers/cus_Nx7mQ2eZvKYlo0"`)
+	require.Contains(t, page, "in test mode put test/ after dashboard.stripe.com/")
 	for _, page := range []string{page, write(t, hostile())} {
 		for _, link := range regexp.MustCompile(`(?:href|src)="([^"]*)"`).FindAllStringSubmatch(page, -1) {
 			require.Regexp(t, `^(#look-[a-z]+|https://dashboard\.stripe\.com/(payments|customers)/[A-Za-z0-9_]+)$`, link[1])

@@ -1,6 +1,8 @@
 package reportpage
 
 import (
+	"slices"
+
 	g "maragu.dev/gomponents"
 	h "maragu.dev/gomponents/html"
 )
@@ -103,7 +105,10 @@ func lookSection(looks []look) g.Node {
 	if len(looks) == 0 {
 		return section(title, quiet("Nothing: no charge is in doubt, rejected, unclaimed, or waits for its customer."))
 	}
-	return section(title, g.Map(looks, func(l look) g.Node {
+	linked := slices.ContainsFunc(looks, func(l look) bool {
+		return slices.ContainsFunc(l.Rows, func(d due) bool { return d.LinkID != "" })
+	})
+	articles := g.Map(looks, func(l look) g.Node {
 		return h.Article(h.Class("look"), h.ID("look-"+l.Class),
 			h.H3(swatch(l.Class), g.Text(" "+l.Title+" "), h.Span(h.Class("badge"), g.Text(l.Dues))),
 			h.P(h.Class("do"), g.Text(l.Do), g.If(l.Command != "", g.Group{g.Text(" "), h.Code(g.Text(l.Command))})),
@@ -113,7 +118,8 @@ func lookSection(looks []look) g.Node {
 			),
 			g.If(l.More != "", h.P(h.Class("more"), g.Text("and "+l.More+" more: "), h.Code(g.Text(l.All)))),
 		)
-	}))
+	})
+	return section(title, articles, g.If(linked, quiet("The links are to live mode; in test mode put test/ after dashboard.stripe.com/.")))
 }
 
 func dueRow(d due) g.Node {
