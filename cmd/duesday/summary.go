@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -249,13 +250,18 @@ func (f *tellFlags) add(flags *pflag.FlagSet) {
 	f.notifyFlags.add(flags)
 }
 
-// terminationLimit is Kubernetes'.
-const terminationLimit = 4096
+const (
+	// terminationLimit is Kubernetes'.
+	terminationLimit = 4096
+	// terminationTimeout is for a pipe, like /dev/stderr may be, that nobody empties.
+	terminationTimeout = time.Second
+)
 
 // terminate writes the termination message, where Kubernetes has made a file
 // for it.
 func (f *tellFlags) terminate(t told) error {
-	file, err := os.OpenFile(f.termination, os.O_WRONLY|os.O_TRUNC, 0)
+	// A FIFO that nobody reads is not waited for.
+	file, err := os.OpenFile(f.termination, os.O_WRONLY|os.O_TRUNC|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, os.ErrNotExist) || f.termination == "" {
 		return nil
 	}
@@ -264,6 +270,7 @@ func (f *tellFlags) terminate(t told) error {
 	}
 	content, err := t.within(terminationLimit)
 	if err == nil {
+		_ = file.SetWriteDeadline(time.Now().Add(terminationTimeout)) // a regular file has none
 		_, err = file.Write(content)
 	}
 	if err := errors.Join(err, file.Close()); err != nil {
