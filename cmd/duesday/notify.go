@@ -19,6 +19,8 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/spf13/pflag"
+
+	"github.com/duesday/duesday/internal/outside"
 )
 
 // notifyFlags say where the end of a run is POSTed to.
@@ -70,13 +72,7 @@ func (p *program) notifier(f notifyFlags) (*notifier, error) {
 			return nil, usage("--notify-secret-file: want 16 characters or more, got %d", len(n.secret))
 		}
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.DisableKeepAlives = true // one message, and the process ends
-	n.http = &http.Client{
-		Transport: transport,
-		// Where it leads is not where the operator wanted it.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	n.http = outside.Client()
 	return n, nil
 }
 
@@ -120,6 +116,7 @@ type notification struct {
 func (n *notifier) send(ctx context.Context, t told) error {
 	ctx, cancel := context.WithTimeout(ctx, notifyTimeout)
 	defer cancel()
+	defer n.http.CloseIdleConnections() // one message, and the process ends
 	text := chatText(t.Text)
 	t.Text = ""
 	body, err := json.Marshal(notification{text, t})
@@ -149,12 +146,8 @@ func (n *notifier) post(ctx context.Context, body []byte) error {
 		req.Header.Set("Duesday-Signature", n.sign(body))
 	}
 	res, err := n.http.Do(req)
-	var shown *url.Error
-	if errors.As(err, &shown) {
-		err = shown.Err
-	}
 	if err != nil {
-		return err
+		return outside.Error(err)
 	}
 	defer res.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 1<<16)) // its answer is its status

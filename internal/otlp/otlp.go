@@ -21,6 +21,8 @@ import (
 
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/duesday/duesday/internal/outside"
 )
 
 // Config is where spans go, and how.
@@ -104,11 +106,7 @@ type Client struct {
 
 // NewClient makes a client that tells failed of every batch that is lost.
 func NewClient(config Config, failed func(error)) *Client {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	c := &Client{config: config, failed: failed, http: &http.Client{
-		Transport:     transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+	c := &Client{config: config, failed: failed, http: outside.Client()}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	return c
 }
@@ -164,12 +162,8 @@ func (c *Client) upload(ctx context.Context, spans []*tracepb.ResourceSpans) err
 		req.Header.Set("Content-Encoding", "gzip")
 	}
 	res, err := c.http.Do(req)
-	var shown *url.Error
-	if errors.As(err, &shown) {
-		err = shown.Err
-	}
 	if err != nil {
-		return err
+		return outside.Error(err)
 	}
 	defer res.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 1<<20)) // for the connection's sake
