@@ -8,9 +8,12 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/push"
+
+	"github.com/duesday/duesday/internal/outside"
 )
 
 // Pushgateway is where to push, and under which name.
@@ -28,13 +31,8 @@ type Pushgateway struct {
 // process to tell it is right. What is not told, like the last success by a run
 // that failed, stays as it was. ctx bounds the whole.
 func (m *Metrics) Push(ctx context.Context, to Pushgateway) error {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	defer transport.CloseIdleConnections()
-	client := briefAnswers{&http.Client{
-		Transport: transport,
-		// A redirected POST is not a push.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+	client := answers{outside.Client()}
+	defer client.CloseIdleConnections()
 	// The library would show the password in an error.
 	bare := *to.URL
 	bare.User = nil
@@ -66,23 +64,25 @@ func (m *Metrics) Push(ctx context.Context, to Pushgateway) error {
 	return errors.Join(failed...)
 }
 
-// briefAnswers keeps what a server that is none says out of memory and logs.
-type briefAnswers struct{ *http.Client }
+// answers makes errors of a Pushgateway's answers itself: the library's show the
+// URL, which may hold a token in its path.
+type answers struct{ *http.Client }
 
-const maxAnswer = 512
-
-func (c briefAnswers) Do(req *http.Request) (*http.Response, error) {
+func (c answers) Do(req *http.Request) (*http.Response, error) {
 	res, err := c.Client.Do(req)
 	if err != nil {
-		var u *url.Error
-		if errors.As(err, &u) {
-			err = u.Err // without the URL, which is the operator's to know
-		}
-		return nil, err
+		return nil, outside.Error(err)
 	}
-	res.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.LimitReader(res.Body, maxAnswer), res.Body}
-	return res, nil
+	switch res.StatusCode {
+	case http.StatusOK, http.StatusAccepted:
+		return res, nil
+	}
+	defer res.Body.Close()
+	said := ""
+	if res.StatusCode == http.StatusBadRequest { // its reason; a server that is none may say anything
+		const enough = 512
+		text, _ := io.ReadAll(io.LimitReader(res.Body, enough)) // or less of it
+		said = ": " + outside.Cut(strings.Join(strings.Fields(string(text)), " "))
+	}
+	return nil, fmt.Errorf("it answered %d%s", res.StatusCode, said)
 }

@@ -313,7 +313,7 @@ func TestPush_aBadGatewayFailsNoRun(t *testing.T) {
 		}
 	})
 	for name, url := range map[string]string{
-		"dead": "http://user:hunter2@127.0.0.1:1", "hung": hung.URL, "other": strings.Replace(other.URL, "http://", "http://user:hunter2@", 1),
+		"dead": "http://user:hunter2@127.0.0.1:1", "hung": hung.URL, "other": strings.Replace(other.URL, "http://", "http://user:hunter2@", 1) + "/hunter2-of-the-path",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
