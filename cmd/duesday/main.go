@@ -25,7 +25,7 @@ func main() {
 		signal.Notify(hangups, syscall.SIGHUP)
 	}
 	// Who reads the output may go: a write then fails, and the process lives on.
-	signal.Notify(make(chan os.Signal), syscall.SIGPIPE)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	go func() {
 		select {
 		case <-signals:
