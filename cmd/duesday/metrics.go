@@ -134,8 +134,8 @@ func (w *watch) serve() {
 	}()
 }
 
-// end notes how it ended, and tells the Pushgateway. Only the first call does:
-// it comes before the last line of the log.
+// end notes how it ended, and tells the Pushgateway, in at most six seconds. Only
+// the first call does: it comes before the last line of the log.
 func (w *watch) end(ctx context.Context, ended error) {
 	if w.metrics == nil {
 		return

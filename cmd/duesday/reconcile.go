@@ -88,8 +88,10 @@ periods and compares it with the ledger; a difference is a line, and exit code 3
 				if err == nil {
 					err = p.reconcile(ctx, f, w, &end)
 				}
-				if !f.audit {
-					end.tell(ctx, f.tellFlags, notify, err)
+				if f.audit {
+					end.traces.end(ctx)
+				} else {
+					end.tell(ctx, f.tellFlags, w, notify, err)
 				}
 				return end.write(err)
 			})
@@ -137,7 +139,7 @@ func (p *program) reconcile(ctx context.Context, f reconcileFlags, w *watch, end
 	}
 	log := p.logger(f.format, f.debug)
 	traces := p.tracing(ctx, log)
-	defer traces.end(ctx)
+	end.traces = traces
 	gateway, vault, err := p.stripe(f.vaultFlags, f.workers, traces.observe(w.observers())...)
 	if err != nil {
 		return err
@@ -171,8 +173,8 @@ func (p *program) reconcile(ctx context.Context, f reconcileFlags, w *watch, end
 		pacer: pacer, log: log, tracer: traces.jobTracer(), end: end}
 	detach := w.attach(ctx, pool)
 	err = r.all(ctx, wanted)
+	end.terminate(f.tellFlags, err)
 	detach()
-	w.end(ctx, err)
 	return err
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	"go.uber.org/zap"
 
@@ -22,6 +23,10 @@ type reconciled struct {
 	log     *zap.Logger   // nil: it ended before it worked on any
 	wanted  int           // periods that were looked at
 	left    int           // those of them that are left to another process
+	traces  *tracing      // nil: nobody traces
+
+	terminated bool // the termination message was tried
+	failed     error
 }
 
 // write writes the last line of the log, and returns the error that the process
@@ -46,19 +51,34 @@ func (r *reconciled) nothing() string {
 	return "nothing"
 }
 
-// tell tells how a reconcile ended. The receiver is told only if something
-// changed or failed: a reconcile runs every hour or so, and mostly in vain.
-func (r *reconciled) tell(ctx context.Context, f tellFlags, n *notifier, ended error) {
+// terminate is an ending's.
+func (r *reconciled) terminate(f tellFlags, ended error) {
+	if r.terminated {
+		return
+	}
+	r.terminated = true
+	t, _ := r.told(ended)
+	r.failed = f.terminate(t)
+}
+
+// tell tells all at once how a reconcile ended. The receiver is told only if
+// something changed or failed: a reconcile runs every hour or so, and mostly in
+// vain.
+func (r *reconciled) tell(ctx context.Context, f tellFlags, w *watch, n *notifier, ended error) {
+	r.terminate(f, ended)
 	t, changed := r.told(ended)
-	failed := f.terminate(t)
+	var notify error
+	var telling sync.WaitGroup
+	telling.Go(func() { w.end(ctx, ended) })
+	telling.Go(func() { r.traces.end(ctx) })
+	if r.log != nil && n != nil && (changed || ended != nil && !errors.Is(ended, errStillOpen)) {
+		telling.Go(func() { notify = n.send(context.WithoutCancel(ctx), t) })
+	}
+	telling.Wait()
 	if r.log == nil {
 		return
 	}
-	var notify error
-	if n != nil && (changed || ended != nil && !errors.Is(ended, errStillOpen)) {
-		notify = n.send(context.WithoutCancel(ctx), t)
-	}
-	for _, err := range []error{failed, notify} {
+	for _, err := range []error{r.failed, notify} {
 		if err != nil {
 			r.log.Warn("cannot tell how the reconcile ended", zap.String("error", oneLine(err.Error())))
 		}

@@ -19,7 +19,8 @@ const (
 	// million dues take minutes.
 	openTimeout = 30 * time.Minute
 	// drain is how long charges in flight may take after a stop. Pods need a
-	// termination grace period above it.
+	// termination grace period of 45 s: to give the lease back may take 10 of it,
+	// a last look at the ledger 5, and the telling 6.
 	drain = 20 * time.Second
 	// stripeTimeout is stripe-go's own.
 	stripeTimeout = 80 * time.Second
@@ -93,8 +94,7 @@ func (p *program) bill(ctx context.Context, f runFlags, w *watch) error {
 		err = p.billPeriod(ctx, f, w, end)
 	}
 	w.elsewhere(err)
-	w.end(ctx, err)
-	return p.tell(ctx, f.tellFlags, notify, end, err)
+	return p.tell(ctx, f.tellFlags, w, notify, end, err)
 }
 
 // billPeriod fills in end as it finds out.
@@ -128,7 +128,7 @@ func (p *program) billPeriod(ctx context.Context, f runFlags, w *watch, end *end
 	}
 	log := p.logger(f.format, f.debug)
 	traces := p.tracing(ctx, log)
-	defer traces.end(ctx)
+	end.traces = traces
 	gateway, vault, err := p.stripe(f.vaultFlags, f.workers, traces.observe(w.observers())...)
 	if err != nil {
 		return err
@@ -182,6 +182,7 @@ func (p *program) billPeriod(ctx context.Context, f runFlags, w *watch, end *end
 		Vault: vault, Sender: charges.NewSender(gateway, w.pacer(f.rate)),
 		Pool: pool, Lead: lead, Log: log, Live: w.live, AfterRestore: f.restored(ledger.Period), RestoreFlags: f.besideRestore(),
 	})
+	end.terminate(f.tellFlags, err)
 	return err
 }
 

@@ -49,6 +49,10 @@ type ending struct {
 
 	log     *zap.Logger     // nil: it ended before it had one
 	cluster *leader.Cluster // nil: none
+	traces  *tracing        // nil: nobody traces
+
+	terminated bool // the termination message was tried
+	failed     error
 }
 
 // judge finds out what the run's end means.
@@ -282,25 +286,40 @@ func (f *tellFlags) terminate(t told) error {
 // tellTimeout bounds all that others are told; nothing depends on it.
 const tellTimeout = 6 * time.Second
 
-// tell tells everybody how the run ended, the log last, and returns the error
-// that the process ends with. Whom it cannot tell changes nothing.
-func (p *program) tell(ctx context.Context, f tellFlags, n *notifier, e *ending, err error) error {
+// terminate writes the termination message, once: as soon as the billing has
+// ended, since whatever comes then may be cut off.
+func (e *ending) terminate(f tellFlags, err error) {
+	if e.terminated {
+		return
+	}
+	e.terminated = true
+	e.judge(err)
+	e.failed = f.terminate(e.told())
+}
+
+// tell tells everybody how the run ended, all at once and the log last, and
+// returns the error that the process ends with. Whom it cannot tell changes
+// nothing.
+func (p *program) tell(ctx context.Context, f tellFlags, w *watch, n *notifier, e *ending, err error) error {
+	e.terminate(f, err)
 	e.judge(err)
 	t := e.told()
-	failed := f.terminate(t)
-	if e.log == nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
-	defer cancel()
 	var event, notify error
 	var telling sync.WaitGroup
-	telling.Go(func() { event = p.recordEvent(ctx, e, t) })
+	telling.Go(func() { w.end(ctx, err) })
+	telling.Go(func() { e.traces.end(ctx) })
+	if e.log == nil {
+		telling.Wait()
+		return err
+	}
+	others, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
+	defer cancel()
+	telling.Go(func() { event = p.recordEvent(others, e, t) })
 	if n != nil && e.outcome != endAlreadySettled && e.outcome != endNotLeader && e.outcome != endShardDone {
-		telling.Go(func() { notify = n.send(ctx, t) })
+		telling.Go(func() { notify = n.send(others, t) })
 	}
 	telling.Wait()
-	for _, err := range []error{failed, event, notify} {
+	for _, err := range []error{e.failed, event, notify} {
 		if err != nil {
 			e.log.Warn("cannot tell how the run ended", zap.String("error", oneLine(err.Error())))
 		}

@@ -229,6 +229,45 @@ func TestRun_isNeitherFailedNorHeldUpByWhoIsToBeTold(t *testing.T) {
 	}
 }
 
+// The termination message is there before anybody else is asked, and they are
+// asked side by side.
+func TestRun_writesTheTerminationMessageFirst(t *testing.T) {
+	t.Parallel()
+	b := setup(t, stripesim.Options{})
+	b.add(t, payers(3)...)
+	path := terminationLog(t)
+	all := make(chan struct{}) // closed when all three have been asked
+	var mu sync.Mutex
+	found := map[string]string{}
+	server := func(name string) string {
+		s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			content, _ := os.ReadFile(path)
+			mu.Lock()
+			if _, again := found[name]; !again {
+				if found[name] = string(content); len(found) == 3 {
+					close(all)
+				}
+			}
+			mu.Unlock()
+			select {
+			case <-all: // never, if one is asked after the other
+			case <-r.Context().Done():
+			}
+		}))
+		t.Cleanup(s.Close)
+		return s.URL
+	}
+	pod := newPod(t, with(b.env, "OTEL_EXPORTER_OTLP_ENDPOINT", server("collector")))
+	code := pod.run("--period="+testPeriod, "--termination-log="+path, "--notify-url="+server("receiver"), "--pushgateway-url="+server("gateway"))
+	require.Equal(t, 0, code, pod.log.String())
+	require.NotContains(t, pod.log.String(), "cannot")
+	require.Len(t, found, 3)
+	for name, content := range found {
+		require.Contains(t, content, `"outcome":"settled"`, name)
+	}
+}
+
 func TestNotify_triesAgainWhereThatCanHelp(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

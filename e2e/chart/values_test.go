@@ -197,7 +197,7 @@ func TestTemplate_refusesNonsense(t *testing.T) {
 		{"timeZone", `"Local"`}, {"timeZone", `""`},
 		{"suspend", `"yes"`},
 		{"backoffLimit", `-1`}, {"successfulJobsHistoryLimit", `-1`},
-		{"terminationGracePeriodSeconds", `20`},
+		{"terminationGracePeriodSeconds", `44`},
 		{"image.digest", `"sha256:1234"`}, {"image.pullPolicy", `"Sometimes"`},
 		{"database.existingSecret", `""`}, {"stripe.existingSecret", `""`},
 		{"billing.customers", `""`}, {"billing.keyNamespace", `"a:b"`}, {"billing.method", `"checkout"`},
