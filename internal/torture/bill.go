@@ -93,7 +93,8 @@ func (w *world) onClock() {
 func (w *world) checkExit(p *replica) {
 	code, said := p.code(), false
 	for _, message := range []string{`"another replica leads, nothing to do here"`, `"period settled"`,
-		`"period already settled, nothing to do"`, `"shard done, the others go on"`, `"nothing is in doubt or processing"`} {
+		`"period already settled, nothing to do"`, `"shard done, the others go on"`, `"nothing is in doubt or processing"`,
+		`"another process is at work on the period, it is left to it"`} {
 		said = said || p.said(message)
 	}
 	switch {
