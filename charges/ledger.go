@@ -134,13 +134,13 @@ func queryPlanned(ctx context.Context, db Querier, settings string, read func(pg
 }
 
 // DurableCommits makes the session's commits wait for the disk even where the
-// server or the role was set not to: a claim that is lost after its
-// charge was sent would be sent again.
+// server or the role was set not to: a claim that is lost after its charge was
+// sent would be sent again.
 func DurableCommits(ctx context.Context, conn *pgx.Conn) error {
-	const durable = `
+	const set = `
 		SELECT set_config('synchronous_commit', 'on', false)
 		WHERE current_setting('synchronous_commit') = 'off'`
-	_, err := conn.Exec(ctx, durable)
+	_, err := conn.Exec(ctx, set)
 	return err
 }
 
