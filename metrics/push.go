@@ -82,7 +82,7 @@ func (c answers) Do(req *http.Request) (*http.Response, error) {
 	if res.StatusCode == http.StatusBadRequest { // its reason; a server that is none may say anything
 		const enough = 512
 		text, _ := io.ReadAll(io.LimitReader(res.Body, enough)) // or less of it
-		said = ": " + outside.Cut(strings.Join(strings.Fields(string(text)), " "))
+		said = ": " + outside.Cut(strings.Join(strings.Fields(string(text)), " "), outside.MaxText)
 	}
 	return nil, fmt.Errorf("it answered %d%s", res.StatusCode, said)
 }

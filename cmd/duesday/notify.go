@@ -171,5 +171,5 @@ func (n *notifier) sign(body []byte) string {
 
 // chatText takes from an error's text what a chat would call somebody by.
 func chatText(s string) string {
-	return cut(strings.NewReplacer("<", "‹", ">", "›", "@", "(at)").Replace(s), 3000)
+	return outside.Cut(strings.NewReplacer("<", "‹", ">", "›", "@", "(at)").Replace(s), 3000)
 }

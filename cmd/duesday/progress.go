@@ -96,7 +96,7 @@ func progressLine(p job.Progress, columns int) string {
 	if p.StartedAt.IsZero() {
 		return ""
 	}
-	parts := []string{grouped(p.Tally.Succeeded) + " charged", grouped(p.Tally.Declined) + " declined", grouped(p.Tally.InDoubt-p.InFlight) + " in doubt"}
+	parts := []string{count(p.Tally.Succeeded) + " charged", count(p.Tally.Declined) + " declined", count(p.Tally.InDoubt-p.InFlight) + " in doubt"}
 	if p.PerSecond > 0 {
 		parts = append(parts, fmt.Sprintf("%.1f/s", p.PerSecond))
 	}

@@ -104,7 +104,7 @@ func (r *reconciled) told(ended error) (t told, changed bool) {
 			{s.This.Succeeded, "charged"}, {s.This.Declined, "declined"}, {s.This.Rejected, "rejected"}, {s.This.Processing, "processing at the bank"},
 		} {
 			if p.n > 0 {
-				done = append(done, grouped(int(p.n))+" "+p.what)
+				done = append(done, count(int(p.n))+" "+p.what)
 			}
 		}
 		if len(done) > 0 {

@@ -7,12 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/pflag"
 	"go.uber.org/zap"
@@ -22,6 +20,7 @@ import (
 	"github.com/duesday/duesday/internal/exitcode"
 	"github.com/duesday/duesday/internal/money"
 	"github.com/duesday/duesday/internal/mutant"
+	"github.com/duesday/duesday/internal/outside"
 	"github.com/duesday/duesday/job"
 	"github.com/duesday/duesday/leader"
 )
@@ -110,7 +109,7 @@ type told struct {
 
 func (e *ending) told() told {
 	t := told{
-		Text: e.text(), Outcome: e.outcome, Period: cut(e.period, 32), ExitCode: exitcode.Of(e.err), Leader: cut(e.leader, 253),
+		Text: e.text(), Outcome: e.outcome, Period: outside.Cut(e.period, 32), ExitCode: exitcode.Of(e.err), Leader: outside.Cut(e.leader, 253),
 		All: e.summary.All, Amounts: e.summary.Money, ResendAt: e.summary.ResendAt, Seconds: e.summary.Seconds,
 	}
 	if e.err != nil {
@@ -142,7 +141,7 @@ func (e *ending) text() string {
 	}[e.outcome]
 	about := "a period"
 	if e.period != "" {
-		about = "period " + cut(e.period, 32)
+		about = "period " + outside.Cut(e.period, 32)
 	}
 	if counts != "" {
 		counts = ": " + counts
@@ -156,7 +155,7 @@ func (e *ending) counts() string {
 	if all == nil {
 		return ""
 	}
-	charged := grouped(all.Succeeded) + " charged"
+	charged := count(all.Succeeded) + " charged"
 	if amounts := amountsOf(e.summary.Money); amounts != "" {
 		charged += " (" + amounts + ")"
 	}
@@ -164,7 +163,7 @@ func (e *ending) counts() string {
 	if all.Dues() == 1 {
 		customers = "customer"
 	}
-	parts := []string{grouped(all.Dues()) + " " + customers, charged}
+	parts := []string{count(all.Dues()) + " " + customers, charged}
 	for _, p := range []struct {
 		n    int
 		what string
@@ -173,7 +172,7 @@ func (e *ending) counts() string {
 		{all.InDoubt, "in doubt"}, {all.Unclaimed, "not yet charged"},
 	} {
 		if p.n > 0 {
-			parts = append(parts, grouped(p.n)+" "+p.what)
+			parts = append(parts, count(p.n)+" "+p.what)
 		}
 	}
 	return strings.Join(parts, ", ")
@@ -202,15 +201,6 @@ func amountsOf(all []charges.Money) string {
 	return text
 }
 
-// grouped writes 1234567 as 1,234,567.
-func grouped(n int) string {
-	s := strconv.Itoa(n)
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
-
 // within is the ending as JSON of fewer bytes than limit, at least 3000.
 func (t told) within(limit int) ([]byte, error) {
 	for {
@@ -223,24 +213,11 @@ func (t told) within(limit int) ([]byte, error) {
 			t.LeftOut += n - n/2
 			t.Amounts = t.Amounts[:n/2]
 		case len(t.Error) > len(t.Text):
-			t.Error = cut(t.Error, len(t.Error)/2)
+			t.Error = outside.Cut(t.Error, len(t.Error)/2)
 		default:
-			t.Text = cut(t.Text, len(t.Text)/2)
+			t.Text = outside.Cut(t.Text, len(t.Text)/2)
 		}
 	}
-}
-
-// cut shortens s to at most n bytes, between two runes.
-func cut(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	const dots = "…"
-	n = max(n-len(dots), 0)
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + dots
 }
 
 // tellFlags say who is told how a run ended.
@@ -302,7 +279,6 @@ func (e *ending) terminate(f tellFlags, err error) {
 // nothing.
 func (p *program) tell(ctx context.Context, f tellFlags, w *watch, n *notifier, e *ending, err error) error {
 	e.terminate(f, err)
-	e.judge(err)
 	t := e.told()
 	var event, notify error
 	var telling sync.WaitGroup
@@ -333,7 +309,7 @@ func (p *program) recordEvent(ctx context.Context, e *ending, t told) error {
 	if e.cluster == nil || name == "" {
 		return nil
 	}
-	event := leader.Event{Job: name, Pod: p.lookup("POD_NAME"), Message: cut(t.Text, 1024), At: metav1.NewTime(p.clock())}
+	event := leader.Event{Job: name, Pod: p.lookup("POD_NAME"), Message: outside.Cut(t.Text, 1024), At: metav1.NewTime(p.clock())}
 	switch e.outcome {
 	case endSettled, endAlreadySettled:
 		event.Reason = "BillingSettled"

@@ -71,10 +71,10 @@ func currencies(codes ...string) (all []charges.Money) {
 	return all
 }
 
-func TestGrouped(t *testing.T) {
+func TestCount(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 123456: "123,456", 1234567: "1,234,567", -999: "-999", -1000: "-1,000"} {
-		require.Equal(t, want, grouped(n))
+		require.Equal(t, want, count(n))
 	}
 }
 

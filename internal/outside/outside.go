@@ -12,8 +12,8 @@ import (
 
 const (
 	maxHeader = 64 << 10
-	// maxText is how much of a text that a receiver may have written is shown.
-	maxText = 300
+	// MaxText is how much of a text that a receiver may have written is shown.
+	MaxText = 300
 )
 
 // Client returns a client with connections of its own, which does not follow
@@ -34,20 +34,21 @@ func Error(err error) error {
 	if errors.As(err, &u) {
 		err = u.Err
 	}
-	if err == nil || len(err.Error()) <= maxText {
+	if err == nil || len(err.Error()) <= MaxText {
 		return err
 	}
-	return errors.New(Cut(err.Error()))
+	return errors.New(Cut(err.Error(), MaxText))
 }
 
-// Cut shortens a text that a receiver may have written, between two runes.
-func Cut(s string) string {
-	if len(s) <= maxText {
+// Cut shortens a text to at most n bytes, between two runes.
+func Cut(s string, n int) string {
+	if len(s) <= n {
 		return s
 	}
-	n := maxText - len("…")
+	const dots = "…"
+	n = max(n-len(dots), 0)
 	for n > 0 && !utf8.RuneStart(s[n]) {
 		n--
 	}
-	return s[:n] + "…"
+	return s[:n] + dots
 }

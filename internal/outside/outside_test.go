@@ -69,5 +69,5 @@ func TestError_staysWhatItIs(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, outside.Error(nil))
 	require.ErrorIs(t, outside.Error(context.DeadlineExceeded), context.DeadlineExceeded)
-	require.Equal(t, "short", outside.Cut("short"))
+	require.Equal(t, "short", outside.Cut("short", outside.MaxText))
 }
