@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,17 +10,17 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/duesday/duesday/internal/stripesim"
+	"github.com/duesday/duesday/internal/subproc"
 )
 
 // child is a process under measurement.
 type child struct {
 	cmd     *exec.Cmd
-	log     buffer
+	log     subproc.Log
 	started time.Time
 	done    chan struct{}
 	err     error
@@ -32,7 +31,7 @@ func start(ctx context.Context, exe string, env []string, args ...string) (*chil
 	c := &child{cmd: exec.CommandContext(ctx, exe, args...), done: make(chan struct{}), started: time.Now()}
 	c.cmd.Env = env
 	c.cmd.Stderr = &c.log
-	dieWithUs(c.cmd)
+	subproc.DieWithUs(c.cmd)
 	if err := c.cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -49,7 +48,7 @@ func start(ctx context.Context, exe string, env []string, args ...string) (*chil
 func (c *child) wait() error {
 	<-c.done
 	if c.err != nil {
-		return fmt.Errorf("%s %s: %w\n%s", c.cmd.Path, strings.Join(c.cmd.Args[1:], " "), c.err, c.log.tail(2000))
+		return fmt.Errorf("%s %s: %w\n%s", c.cmd.Path, strings.Join(c.cmd.Args[1:], " "), c.err, c.log.Tail(2000))
 	}
 	return nil
 }
@@ -90,7 +89,7 @@ func (c *child) awaitEvent(message string) (time.Time, error) {
 			if at, ok := c.event(message); ok {
 				return at, nil
 			}
-			return time.Time{}, fmt.Errorf("ended without %q\n%s", message, c.log.tail(2000))
+			return time.Time{}, fmt.Errorf("ended without %q\n%s", message, c.log.Tail(2000))
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
@@ -100,29 +99,6 @@ func (c *child) awaitEvent(message string) (time.Time, error) {
 func (c *child) terminate() {
 	_ = c.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 	<-c.done
-}
-
-// buffer keeps what a process says.
-type buffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
-
-func (b *buffer) tail(n int) string {
-	s := b.String()
-	return s[max(0, len(s)-n):]
 }
 
 // bank is a simulated Stripe in a process of its own.
@@ -143,7 +119,7 @@ func (s *stage) bank(ctx context.Context, latency time.Duration) (*bank, error) 
 	b.child.cmd = exec.CommandContext(ctx, s.stripesim, "-latency", latency.String())
 	b.child.cmd.Env = []string{"GOGC=400", "GOMEMLIMIT=6GiB"}
 	b.child.cmd.Stdout, b.child.cmd.Stderr = w, &b.child.log
-	dieWithUs(b.child.cmd)
+	subproc.DieWithUs(b.child.cmd)
 	err = b.child.cmd.Start()
 	_ = w.Close()
 	if err != nil {

@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stripe/stripe-go/v76"
 	"github.com/stripe/stripe-go/v76/client"
+
+	"github.com/duesday/duesday/internal/subproc"
 )
 
 // naiveReplica is the argument that makes this program one replica of the job.
@@ -91,7 +93,7 @@ func (s *stage) naive(ctx context.Context) (result, error) {
 	for range 3 {
 		cmd := exec.CommandContext(ctx, self, naiveReplica)
 		cmd.Env, cmd.Stderr = m.env(), os.Stderr
-		dieWithUs(cmd)
+		subproc.DieWithUs(cmd)
 		if err := cmd.Start(); err != nil {
 			return result{}, err
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/duesday/duesday/internal/stripesim"
+	"github.com/duesday/duesday/internal/subproc"
 )
 
 // duesday runs three replicas at once, kills the leader with SIGKILL half-way,
@@ -43,7 +44,7 @@ func (s *stage) duesday(ctx context.Context) (result, error) {
 		cmd := exec.CommandContext(ctx, s.binary, "run", "--leader-elect=false", "--period", period,
 			"--rate", "100", "--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "500ms")
 		cmd.Env = m.env()
-		dieWithUs(cmd)
+		subproc.DieWithUs(cmd)
 		log, err := os.CreateTemp(s.dir, "replica-*.log")
 		if err != nil {
 			return err

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/duesday/duesday/internal/subproc"
 )
 
 // program finds one of Debian's programs, and says what to install otherwise.
@@ -71,7 +73,7 @@ func start(t testing.TB, path string) *Gateway {
 	prefix := "/" + rand.Text()
 	// Debian's keeps what was pushed in a file of the machine's, unless told not to.
 	cmd := exec.Command(path, "--web.listen-address="+addr, "--web.route-prefix="+prefix, "--persistence.file=")
-	cmd.SysProcAttr = dieWithUs()
+	subproc.DieWithUs(cmd)
 	require.NoError(t, cmd.Start())
 	ended := make(chan struct{})
 	go func() {

@@ -61,7 +61,7 @@ func (w *world) bill() {
 		if time.Now().After(deadline) {
 			for _, p := range w.all() {
 				if p.alive() {
-					w.problem("stuck: %v\n%s", p, p.log.tail(2000))
+					w.problem("stuck: %v\n%s", p, p.log.Tail(2000))
 				}
 			}
 			return
@@ -99,14 +99,14 @@ func (w *world) checkExit(p *replica) {
 	}
 	switch {
 	case p.said("DATA RACE"):
-		w.problem("a data race in %v\n%s", p, p.log.tail(5000))
+		w.problem("a data race in %v\n%s", p, p.log.Tail(5000))
 	case p.killed.Load():
 	case code == 0 && !said:
-		w.problem("exit code 0 without a reason: %v\n%s", p, p.log.tail(2000))
+		w.problem("exit code 0 without a reason: %v\n%s", p, p.log.Tail(2000))
 	case code == 0, code == 1:
 	case code == 3 && p.excused.Load():
 	default:
-		w.problem("exit code %d: %v\n%s", code, p, p.log.tail(2000))
+		w.problem("exit code %d: %v\n%s", code, p, p.log.Tail(2000))
 	}
 }
 
@@ -139,7 +139,7 @@ func (w *world) repeat(what string, try func() bool) bool {
 			w.passTime(25 * time.Hour)
 		}
 	}
-	w.problem("%s is not done after %d rounds:\n%s", what, rounds, w.all()[len(w.all())-1].log.tail(1500))
+	w.problem("%s is not done after %d rounds:\n%s", what, rounds, w.all()[len(w.all())-1].log.Tail(1500))
 	return false
 }
 
@@ -200,7 +200,7 @@ func (w *world) audit() {
 		if w.await(p); p.code() == 0 {
 			return
 		} else if p.code() != 1 {
-			w.problem("the audit exits with %d: %s", p.code(), p.log.tail(500))
+			w.problem("the audit exits with %d: %s", p.code(), p.log.Tail(500))
 			return
 		}
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"net"
 	"net/http"
@@ -9,10 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/duesday/duesday/internal/subproc"
 )
 
 // A replica is one process of the binary. It reaches Stripe by an address of
@@ -25,7 +25,7 @@ type replica struct {
 	cmd        *exec.Cmd
 	stripe     *httptest.Server
 	conns      atomic.Int64 // open connections to Stripe
-	log        buffer
+	log        subproc.Log
 	done       chan struct{}
 	killed     atomic.Bool
 	// terminated: it was sent a SIGTERM.
@@ -117,28 +117,4 @@ func (p *replica) String() string {
 		state = p.cmd.ProcessState.String()
 	}
 	return fmt.Sprintf("replica %d, pid %d, %s, %s", p.number, p.cmd.Process.Pid, p.args[0], state)
-}
-
-// buffer keeps the log of a process.
-type buffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
-
-// tail is the end of the log.
-func (b *buffer) tail(n int) string {
-	s := b.String()
-	return s[max(0, len(s)-n):]
 }

@@ -322,7 +322,7 @@ func (w *world) await(p *replica) {
 	select {
 	case <-p.done:
 	case <-timer.C:
-		w.problem("stuck: %v\n%s", p, p.log.tail(2000))
+		w.problem("stuck: %v\n%s", p, p.log.Tail(2000))
 		p.kill()
 	}
 }

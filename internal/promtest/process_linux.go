@@ -1,5 +1,0 @@
-package promtest
-
-import "syscall"
-
-func dieWithUs() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

@@ -1,7 +1,0 @@
-//go:build !linux
-
-package promtest
-
-import "syscall"
-
-func dieWithUs() *syscall.SysProcAttr { return nil }
