@@ -51,21 +51,18 @@ func (r *run) settleShare(ctx context.Context) error {
 }
 
 // tally counts the whole period, whatever part of it the run has.
-func (r *run) tally(ctx context.Context) (err error) {
-	if !r.Ledger.Shard.Split() {
-		all, err := charges.Statuses(ctx, r.Pool, r.summary.Period)
-		if err == nil && len(all) == 1 {
-			r.summary.All = &all[0].Tally
-		}
-		return err
-	}
+func (r *run) tally(ctx context.Context) error {
 	whole := r.Ledger
 	whole.Shard = charges.Shard{}
 	standing, err := whole.Standing(ctx, r.Pool)
-	if err == nil {
-		r.summary.All, r.summary.Money = &standing.Tally, standing.Money
+	if err != nil {
+		return err
 	}
-	return err
+	r.summary.All = &standing.Tally
+	if r.Ledger.Shard.Split() {
+		r.summary.Money = standing.Money
+	}
+	return nil
 }
 
 // name is what the run bills, for people.
