@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,6 +18,11 @@ import (
 // kernel.
 func TestRun_stopsInGoodOrderWhenItsTerminalIsClosed(t *testing.T) {
 	t.Parallel()
+	// Under nohup the binary would inherit that the signal is ignored, and rightly
+	// go on: what is handled here it gets as by default.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 	b := setup(t, stripesim.Options{})
 	b.add(t, payers(40)...)
 	p, _, release := held(t, b)
