@@ -224,6 +224,11 @@ func (w *work) send(t *task, results chan<- result) {
 
 const rightAccount = "is the API key that of the right account and mode? The rejected slots are sent again with --reopen"
 
+// rejectionsFrom is how many rejections in a row say something about the API
+// key at the least: a few customers that Stripe no longer has may well follow
+// each other.
+const rejectionsFrom = 20
+
 // countRejection stops the work when Stripe has rejected nothing but one slot
 // after another: as it does when the key is another account's, or a test key
 // meets live customers.
@@ -232,7 +237,7 @@ func (w *work) countRejection(out *charges.Outcome) {
 		w.rejections.Store(0)
 		return
 	}
-	if w.rejections.Add(1) >= int64(3*w.Workers) {
+	if w.rejections.Add(1) >= int64(max(3*w.Workers, rejectionsFrom)) {
 		w.stop(exitcode.With(exitcode.Stopped, fmt.Errorf(
 			"%w, the last: %w; %s", ErrAllRejected, out.Err, rightAccount)))
 	}
