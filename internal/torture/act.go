@@ -11,8 +11,6 @@ import (
 	"github.com/duesday/duesday/internal/stripesim"
 )
 
-const wake = syscall.SIGCONT
-
 // act does a step to the process that sent the request. The request is held
 // meanwhile.
 func (w *world) act(do string, p *replica, key string) {
@@ -81,7 +79,7 @@ func (w *world) later(after time.Duration, f func()) {
 
 func (w *world) freeze(p *replica, d time.Duration) {
 	p.stop()
-	w.later(d, func() { p.signal(wake) })
+	w.later(d, p.wake)
 }
 
 // killAll kills all processes and starts none until a day has passed. Where

@@ -106,7 +106,8 @@ func torture(ctx context.Context) (ok bool, err error) {
 						again(seed)
 						os.Exit(1)
 					}
-				} else if s.verbose {
+				}
+				if s.verbose {
 					r.show(os.Stdout)
 				}
 			}); err != nil {
@@ -149,10 +150,14 @@ func work(ctx context.Context, s settings, seeds <-chan uint64, tell func(uint64
 	defer func() { err = errors.Join(err, server.Stop(pgtest.Immediate)) }()
 	for seed := range seeds {
 		r, err := play(draw(seed), s.binary, server)
-		if err != nil {
-			return fmt.Errorf("seed %d: %w", seed, err)
+		if err != nil { // with what went wrong before, which may be why
+			r.problems = append(r.problems, fmt.Sprintf("torture: %v", err))
 		}
-		tell(seed, r)
+		if tell(seed, r); err != nil { // the server may be in no state to go on with
+			if err := server.Restart(pgtest.Immediate); err != nil {
+				return fmt.Errorf("seed %d: %w", seed, err)
+			}
+		}
 	}
 	return nil
 }
@@ -165,7 +170,7 @@ func play(s schedule, binary string, server *pgtest.Server) (result, error) {
 	}
 	w, err := newWorld(s, binary, env, server)
 	if err != nil {
-		return result{}, err
+		return result{schedule: s}, err
 	}
 	w.bill()
 	if len(w.problems) == 0 {

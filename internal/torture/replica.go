@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -32,6 +33,9 @@ type replica struct {
 	terminated atomic.Bool
 	// excused: Stripe refused the API key while it ran.
 	excused atomic.Bool
+
+	asleep sync.Mutex
+	sleeps int // that have not ended; the last to end wakes it
 }
 
 func (w *world) start(args ...string) (*replica, error) {
@@ -87,11 +91,24 @@ func (p *replica) kill() {
 	<-p.done
 }
 
-// stop freezes the process and returns when it stands still, or is gone.
+// stop freezes the process and returns when it stands still, or is gone. Each
+// stop has a wake: one that woke the sleeper of another, longer stop would wake
+// it to a day that its own clock has not seen.
 func (p *replica) stop() {
+	p.asleep.Lock()
+	p.sleeps++
 	p.signal(syscall.SIGSTOP)
+	p.asleep.Unlock()
 	for p.alive() && !p.stopped() {
 		time.Sleep(time.Millisecond)
+	}
+}
+
+func (p *replica) wake() {
+	p.asleep.Lock()
+	defer p.asleep.Unlock()
+	if p.sleeps--; p.sleeps == 0 {
+		p.signal(syscall.SIGCONT)
 	}
 }
 

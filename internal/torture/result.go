@@ -57,6 +57,7 @@ func (r result) verdict() string {
 	return fmt.Sprintf("%d PROBLEMS", len(r.problems))
 }
 
+// show prints the logs, below what was to happen.
 func (r result) show(out io.Writer) {
 	fmt.Fprint(out, r.schedule)
 	for _, p := range r.replicas {

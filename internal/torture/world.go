@@ -258,7 +258,7 @@ func (w *world) sleeper(p *replica, rw http.ResponseWriter, r *http.Request, dro
 		w.pass(25*time.Hour, p)
 		w.gate.Unlock()
 		time.AfterFunc(100*time.Millisecond, func() {
-			p.signal(wake)
+			p.wake()
 			w.end()
 		})
 	}
