@@ -36,28 +36,25 @@ func (w *weight) dues() int { return w.payable + w.rejected }
 // weigh counts and totals the dues, and computes the caps.
 func (o *Opening) weigh(ctx context.Context, tx pgx.Tx, dues frozen) (weight, error) {
 	sql := fmt.Sprintf(`
-		SELECT coalesce(currency, ''), reject_code IS NULL, count(*),
+		SELECT coalesce(currency, ''), count(*), count(reject_code),
 			coalesce(sum(amount) FILTER (WHERE reject_code IS NULL), 0)::bigint,
 			floor(coalesce(sum(amount) FILTER (WHERE reject_code IS NULL), 0) * $%d::numeric)::bigint
 		FROM %s AS due
-		GROUP BY currency, reject_code IS NULL
+		GROUP BY currency
 		ORDER BY currency`, len(dues.args)+1, dues.sql)
 	rows, err := tx.Query(ctx, sql, dues.and(o.CapFactor)...)
 	if err != nil {
 		return weight{}, relationError(o.Customers, err)
 	}
 	var (
-		w       weight
-		t       Total
-		payable bool
-		n       int
+		w             weight
+		t             Total
+		all, rejected int
 	)
-	if _, err := pgx.ForEachRow(rows, []any{&t.Currency, &payable, &n, &t.Expected, &t.Cap}, func() error {
-		if payable {
-			w.payable += n
+	if _, err := pgx.ForEachRow(rows, []any{&t.Currency, &all, &rejected, &t.Expected, &t.Cap}, func() error {
+		w.payable, w.rejected = w.payable+all-rejected, w.rejected+rejected
+		if all > rejected {
 			w.totals = append(w.totals, t)
-		} else {
-			w.rejected += n
 		}
 		return nil
 	}); err != nil {
