@@ -175,6 +175,43 @@ func retryAfter(w *wire) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
+// answer is a new charge or intent, as far as it is judged. Decoding all that
+// stripe-go knows of one takes longer than sending it.
+type answer struct {
+	stripe.APIResource
+	ID               string            `json:"id"`
+	Amount           int64             `json:"amount"`
+	Currency         stripe.Currency   `json:"currency"`
+	Status           string            `json:"status"`
+	Metadata         map[string]string `json:"metadata"`
+	FailureCode      string            `json:"failure_code"`
+	FailureMessage   string            `json:"failure_message"`
+	Outcome          *chargeOutcome    `json:"outcome"`
+	LastPaymentError *stripe.Error     `json:"last_payment_error"`
+}
+
+type chargeOutcome struct {
+	Reason string `json:"reason"`
+}
+
+func (a *answer) charge() *stripe.Charge {
+	ch := &stripe.Charge{
+		ID: a.ID, Amount: a.Amount, Currency: a.Currency, Status: stripe.ChargeStatus(a.Status), Metadata: a.Metadata,
+		FailureCode: a.FailureCode, FailureMessage: a.FailureMessage,
+	}
+	if a.Outcome != nil {
+		ch.Outcome = &stripe.ChargeOutcome{Reason: a.Outcome.Reason}
+	}
+	return ch
+}
+
+func (a *answer) intent() *stripe.PaymentIntent {
+	return &stripe.PaymentIntent{
+		ID: a.ID, Amount: a.Amount, Currency: a.Currency, Status: stripe.PaymentIntentStatus(a.Status), Metadata: a.Metadata,
+		LastPaymentError: a.LastPaymentError,
+	}
+}
+
 // judgeCharge is the table's row for a 200. Its status decides, not the 200:
 // and an answer that is about something else decides nothing.
 func judgeCharge(ch *stripe.Charge, slot *Slot, w *wire) Outcome {

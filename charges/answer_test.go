@@ -351,14 +351,28 @@ func TestCharge_aResetIsInDoubt(t *testing.T) {
 
 func TestCharge_aTimeoutIsInDoubt(t *testing.T) {
 	t.Parallel()
-	release := make(chan struct{})
-	server := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
-	t.Cleanup(func() { close(release) })
-	g := configured(t, charges.GatewayConfig{APIKey: apiKey, BaseURL: server.url, Workers: 1, Timeout: 50 * time.Millisecond})
-	for _, method := range methods() {
-		out := g.Charge(t.Context(), slotFor(method, "cus_1"))
-		require.Equal(t, charges.Unknown, out.Verdict)
-		require.True(t, out.Retry)
+	for name, begin := range map[string]func(http.ResponseWriter){
+		"no answer": func(http.ResponseWriter) {},
+		"a body that does not end": func(w http.ResponseWriter) {
+			_, _ = w.Write([]byte(`{"id":`))
+			_ = http.NewResponseController(w).Flush()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			release := make(chan struct{})
+			server := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				begin(w)
+				<-release
+			}))
+			t.Cleanup(func() { close(release) })
+			g := configured(t, charges.GatewayConfig{APIKey: apiKey, BaseURL: server.url, Workers: 1, Timeout: 50 * time.Millisecond})
+			for _, method := range methods() {
+				out := g.Charge(t.Context(), slotFor(method, "cus_1"))
+				require.Equal(t, charges.Unknown, out.Verdict)
+				require.True(t, out.Retry)
+			}
+		})
 	}
 }
 

@@ -33,8 +33,8 @@ type GatewayConfig struct {
 	KeyLater bool
 	BaseURL  string // empty: StripeAPI
 	Workers  int    // connections kept, and at most opened
-	// Timeout bounds one request. A charge may take Stripe long; a request that
-	// is given up is a charge in doubt.
+	// Timeout bounds one request, and must be positive. A charge may take Stripe
+	// long; a request that is given up is a charge in doubt.
 	Timeout time.Duration
 	// Observe is told of every HTTP exchange, as soon as its status is known,
 	// with the request's context; by many goroutines at once. Nil: nobody is.
@@ -74,8 +74,9 @@ func NewGateway(cfg GatewayConfig) (*Gateway, error) {
 	backend := stripe.GetBackendWithConfig(stripe.APIBackend, &stripe.BackendConfig{
 		URL: stripe.String(strings.TrimSuffix(base, "/")),
 		HTTPClient: &http.Client{
-			Timeout:   cfg.Timeout,
-			Transport: wireTap{transport, cfg.Observe, cfg.Now},
+			// With a timeout of the client's, net/http would run a goroutine for
+			// each request that a wrapped transport is given.
+			Transport: wireTap{transport, cfg.Timeout, cfg.Observe, cfg.Now},
 			// A redirected POST is not a charge.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
@@ -162,15 +163,15 @@ func (g *Gateway) Charge(ctx context.Context, slot *Slot) Outcome {
 	if slot.PaymentMethod != "" {
 		params.Source = &stripe.PaymentSourceSourceParams{Token: stripe.String(slot.PaymentMethod)}
 	}
-	charge, err := g.api.Charges.New(params)
-	if err != nil {
+	var a answer
+	if err := g.api.Charges.B.Call(http.MethodPost, "/v1/charges", g.api.Charges.Key, params, &a); err != nil {
 		return judgeError(err, w)
 	}
-	return judgeCharge(charge, slot, w)
+	return judgeCharge(a.charge(), slot, w)
 }
 
 func (g *Gateway) confirmIntent(ctx context.Context, slot *Slot, w *wire) Outcome {
-	intent, err := g.api.PaymentIntents.New(&stripe.PaymentIntentParams{
+	params := &stripe.PaymentIntentParams{
 		Params:        slot.params(ctx),
 		Amount:        stripe.Int64(slot.Amount),
 		Currency:      stripe.String(slot.Currency),
@@ -184,11 +185,12 @@ func (g *Gateway) confirmIntent(ctx context.Context, slot *Slot, w *wire) Outcom
 			Enabled: stripe.Bool(true), AllowRedirects: stripe.String("never"),
 		},
 		Confirm: stripe.Bool(true),
-	})
-	if err != nil {
+	}
+	var a answer
+	if err := g.api.PaymentIntents.B.Call(http.MethodPost, "/v1/payment_intents", g.api.PaymentIntents.Key, params, &a); err != nil {
 		return judgeError(err, w)
 	}
-	return judgeIntent(intent, slot, w)
+	return judgeIntent(a.intent(), slot, w)
 }
 
 func (s *Slot) params(ctx context.Context) stripe.Params {

@@ -28,6 +28,7 @@ func withWire(ctx context.Context, w *wire) context.Context {
 
 type wireTap struct {
 	next    http.RoundTripper
+	timeout time.Duration                   // of a request and its answer, to the body's end
 	observe func(context.Context, Exchange) // nil: nobody watches
 	now     func() time.Time
 }
@@ -43,8 +44,14 @@ func (t wireTap) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 	}
+	ctx, cancel := context.WithTimeout(req.Context(), t.timeout)
 	began := t.now()
-	res, err := t.next.RoundTrip(req)
+	res, err := t.next.RoundTrip(req.WithContext(ctx))
+	if err != nil {
+		cancel()
+	} else {
+		res.Body = timedBody{res.Body, cancel}
+	}
 	if t.observe != nil {
 		exchanged(t.observe, req, res, t.now().Sub(began))
 	}
@@ -53,6 +60,17 @@ func (t wireTap) RoundTrip(req *http.Request) (*http.Response, error) {
 		w.vaultKey = strings.HasPrefix(req.Header.Get("Authorization"), "Bearer vk_")
 	}
 	return res, err
+}
+
+// timedBody is a body to whose end the timeout runs.
+type timedBody struct {
+	io.ReadCloser
+	cancel context.CancelFunc
+}
+
+func (b timedBody) Close() error {
+	defer b.cancel()
+	return b.ReadCloser.Close()
 }
 
 // once is the request without the means to be sent again, and with its length:
