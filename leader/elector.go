@@ -49,7 +49,10 @@ func (l *Lease) startElector(w *witness) error {
 		Name:          l.cfg.Name,
 		LeaseDuration: l.cfg.LeaseDuration,
 		RenewDeadline: l.cfg.RenewDeadline,
-		RetryPeriod:   l.cfg.RetryPeriod,
+		// client-go waits this long or up to 2.2 times as long. So a candidate
+		// looks once a retry period at least: it sees a dead leader's last renewal
+		// within one, and the lease's end within another.
+		RetryPeriod: time.Duration(float64(l.cfg.RetryPeriod) / (1 + leaderelection.JitterFactor)),
 		// Not ReleaseOnCancel, which would release while the work still runs.
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(context.Context) {}, // the witness told us
