@@ -1,6 +1,11 @@
 package charges
 
-import "github.com/cenkalti/backoff/v5"
+import (
+	"context"
+
+	"github.com/cenkalti/backoff/v5"
+	"github.com/jackc/pgx/v5"
+)
 
 // What tests must see of the inside, and nobody else.
 var (
@@ -36,3 +41,12 @@ func (p *Pacer) Rate() float64 { return float64(p.limiter.Limit()) / headroom }
 
 // Limit is how many it does allow.
 func (p *Pacer) Limit() float64 { return float64(p.limiter.Limit()) }
+
+// StandingPlan is how Postgres would go about Standing.
+func (l *Ledger) StandingPlan(ctx context.Context, db Querier) (plan []string, err error) {
+	err = queryPlanned(ctx, db, atOnce, func(rows pgx.Rows) (err error) {
+		plan, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	}, "EXPLAIN "+l.standingSQL(), l.Period.String())
+	return plan, err
+}
