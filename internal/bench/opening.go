@@ -29,7 +29,7 @@ func opening(ctx context.Context, s *stage) (r measure.Report, err error) {
 		return r, err
 	}
 	var ours, theirs, silence []float64
-	err = turns(min(s.rounds, 3), func() error {
+	err = turns(s.rounds, func() error {
 		took, silent, err := s.open(ctx, n)
 		if err != nil {
 			return err
