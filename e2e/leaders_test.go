@@ -47,6 +47,12 @@ func TestManualRerun_settlesWhatWasLeftInDoubt(t *testing.T) {
 	// Without its Job nobody replaces the pod.
 	b.kubectl(t, "delete", "job", "gone", "--cascade=orphan")
 	b.kubectl(t, "delete", "pod", "--all", "--grace-period=0", "--force")
+	// That takes the pod's name away at once, and its process a little later.
+	eventually(t, "the leader's death", func() bool {
+		return b.count(t, `
+			SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND pid IN (SELECT backend_pid FROM duesday.runs)`) == 0
+	})
 	release()
 	eventually(t, "the dead one's charges", func() bool { return len(b.sim.Bank()) >= inFlight })
 	require.GreaterOrEqual(t, b.count(t, `SELECT count(*) FROM duesday.charges WHERE status = 'claimed'`), inFlight)
