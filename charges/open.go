@@ -59,8 +59,9 @@ func (l *Ledger) Open(ctx context.Context, conn *pgx.Conn, o Opening) error {
 		if tag.RowsAffected() == 0 && !o.AllowEmpty {
 			return emptyRelation(o.Customers)
 		}
-		// The planner takes a period that it has never seen for a few thousand
-		// dues on a disk. They have just been written, and workers may share them.
+		// In a ledger that was never analysed the planner takes a new period for a
+		// few thousand dues on a disk. They have just been written, and workers may
+		// share them. All five, or it may prefer an index in no order.
 		const written = `
 			SELECT set_config(name, '0', true) FROM unnest(ARRAY['seq_page_cost', 'random_page_cost',
 				'parallel_setup_cost', 'parallel_tuple_cost', 'min_parallel_table_scan_size']) AS name`
