@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/duesday/duesday/internal/exitcode"
@@ -54,7 +55,9 @@ type LeaseConfig struct {
 
 	LeaseDuration time.Duration // rounded up to seconds, for the record has no less
 	RenewDeadline time.Duration
-	RetryPeriod   time.Duration
+	// RetryPeriod is the longest pause between renewals, and between a
+	// candidate's tries.
+	RetryPeriod time.Duration
 
 	Log *zap.Logger      // nil: none
 	Now func() time.Time // nil: time.Now
@@ -62,8 +65,8 @@ type LeaseConfig struct {
 	Observe func(Transition)
 }
 
-// Validate returns an error with exit code 2 that names every wrong field. The
-// durations are for client-go to judge.
+// Validate returns an error with exit code 2 that names every wrong field. Of the
+// durations client-go judges the rest.
 func (c LeaseConfig) Validate() error {
 	var errs []error
 	if c.Identity == "" || strings.Contains(c.Identity, "@") {
@@ -74,6 +77,11 @@ func (c LeaseConfig) Validate() error {
 	}
 	if wrong := validation.IsDNS1123Label(c.Namespace); len(wrong) > 0 {
 		errs = append(errs, fmt.Errorf("lease namespace %q: %s", c.Namespace, strings.Join(wrong, "; ")))
+	}
+	// client-go's own bound, which it would apply to the shorter pauses that the
+	// elector is given.
+	if c.RenewDeadline <= time.Duration(leaderelection.JitterFactor*float64(c.RetryPeriod)) {
+		errs = append(errs, fmt.Errorf("renewDeadline %s: want more than %.1f times the retry period, %s", c.RenewDeadline, leaderelection.JitterFactor, c.RetryPeriod))
 	}
 	return exitcode.With(exitcode.Misconfigured, errors.Join(errs...))
 }

@@ -251,6 +251,7 @@ func TestAcquireLease_refusesWhatIsMisconfigured(t *testing.T) {
 		"no identity":               {func(_ *leaseBundle, c *LeaseConfig) { c.Identity = "" }, "identity"},
 		"an identity with a task":   {func(_ *leaseBundle, c *LeaseConfig) { c.Identity = "a@b" }, "identity"},
 		"a deadline past the lease": {func(_ *leaseBundle, c *LeaseConfig) { c.RenewDeadline = c.LeaseDuration }, "renewDeadline"},
+		"a deadline too near":       {func(_ *leaseBundle, c *LeaseConfig) { c.RetryPeriod = c.RenewDeadline * 9 / 10 }, "renewDeadline"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			simulated(t, func(t *testing.T, b *leaseBundle) {

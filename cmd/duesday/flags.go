@@ -206,7 +206,7 @@ func (f *leaderFlags) add(flags *pflag.FlagSet) {
 func (f *leaderFlags) addTimes(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.leaseDuration, "lease-duration", 15*time.Second, "`duration` for which a silent leader is waited for before another takes over")
 	flags.DurationVar(&f.renewDeadline, "renew-deadline", 10*time.Second, "`duration` for which a leader that cannot prove that it leads goes on")
-	flags.DurationVar(&f.retryEvery, "retry-period", 2*time.Second, "`duration` between a leader's signs of life, and between a candidate's tries")
+	flags.DurationVar(&f.retryEvery, "retry-period", 2*time.Second, "`duration` at most between a leader's signs of life, and between a candidate's tries")
 }
 
 // lockConfig is how the period's advisory lock is taken.
