@@ -175,40 +175,41 @@ func retryAfter(w *wire) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// answer is a new charge or intent, as far as it is judged. Decoding all that
+// newObject is what is judged of a new charge or intent. Decoding all that
 // stripe-go knows of one takes longer than sending it.
-type answer struct {
+type newObject struct {
 	stripe.APIResource
-	ID               string            `json:"id"`
-	Amount           int64             `json:"amount"`
-	Currency         stripe.Currency   `json:"currency"`
-	Status           string            `json:"status"`
-	Metadata         map[string]string `json:"metadata"`
-	FailureCode      string            `json:"failure_code"`
-	FailureMessage   string            `json:"failure_message"`
-	Outcome          *chargeOutcome    `json:"outcome"`
-	LastPaymentError *stripe.Error     `json:"last_payment_error"`
+	ID       string            `json:"id"`
+	Amount   int64             `json:"amount"`
+	Currency stripe.Currency   `json:"currency"`
+	Metadata map[string]string `json:"metadata"`
 }
 
-type chargeOutcome struct {
-	Reason string `json:"reason"`
+type newCharge struct {
+	newObject
+	Status         stripe.ChargeStatus   `json:"status"`
+	FailureCode    string                `json:"failure_code"`
+	FailureMessage string                `json:"failure_message"`
+	Outcome        *stripe.ChargeOutcome `json:"outcome"`
 }
 
-func (a *answer) charge() *stripe.Charge {
-	ch := &stripe.Charge{
-		ID: a.ID, Amount: a.Amount, Currency: a.Currency, Status: stripe.ChargeStatus(a.Status), Metadata: a.Metadata,
-		FailureCode: a.FailureCode, FailureMessage: a.FailureMessage,
+func (c *newCharge) charge() *stripe.Charge {
+	return &stripe.Charge{
+		ID: c.ID, Amount: c.Amount, Currency: c.Currency, Metadata: c.Metadata, Status: c.Status,
+		FailureCode: c.FailureCode, FailureMessage: c.FailureMessage, Outcome: c.Outcome,
 	}
-	if a.Outcome != nil {
-		ch.Outcome = &stripe.ChargeOutcome{Reason: a.Outcome.Reason}
-	}
-	return ch
 }
 
-func (a *answer) intent() *stripe.PaymentIntent {
+type newIntent struct {
+	newObject
+	Status           stripe.PaymentIntentStatus `json:"status"`
+	LastPaymentError *stripe.Error              `json:"last_payment_error"`
+}
+
+func (i *newIntent) intent() *stripe.PaymentIntent {
 	return &stripe.PaymentIntent{
-		ID: a.ID, Amount: a.Amount, Currency: a.Currency, Status: stripe.PaymentIntentStatus(a.Status), Metadata: a.Metadata,
-		LastPaymentError: a.LastPaymentError,
+		ID: i.ID, Amount: i.Amount, Currency: i.Currency, Metadata: i.Metadata, Status: i.Status,
+		LastPaymentError: i.LastPaymentError,
 	}
 }
 

@@ -163,11 +163,11 @@ func (g *Gateway) Charge(ctx context.Context, slot *Slot) Outcome {
 	if slot.PaymentMethod != "" {
 		params.Source = &stripe.PaymentSourceSourceParams{Token: stripe.String(slot.PaymentMethod)}
 	}
-	var a answer
-	if err := g.api.Charges.B.Call(http.MethodPost, "/v1/charges", g.api.Charges.Key, params, &a); err != nil {
+	var made newCharge
+	if err := g.api.Charges.B.Call(http.MethodPost, "/v1/charges", g.api.Charges.Key, params, &made); err != nil {
 		return judgeError(err, w)
 	}
-	return judgeCharge(a.charge(), slot, w)
+	return judgeCharge(made.charge(), slot, w)
 }
 
 func (g *Gateway) confirmIntent(ctx context.Context, slot *Slot, w *wire) Outcome {
@@ -186,11 +186,11 @@ func (g *Gateway) confirmIntent(ctx context.Context, slot *Slot, w *wire) Outcom
 		},
 		Confirm: stripe.Bool(true),
 	}
-	var a answer
-	if err := g.api.PaymentIntents.B.Call(http.MethodPost, "/v1/payment_intents", g.api.PaymentIntents.Key, params, &a); err != nil {
+	var made newIntent
+	if err := g.api.PaymentIntents.B.Call(http.MethodPost, "/v1/payment_intents", g.api.PaymentIntents.Key, params, &made); err != nil {
 		return judgeError(err, w)
 	}
-	return judgeIntent(a.intent(), slot, w)
+	return judgeIntent(made.intent(), slot, w)
 }
 
 func (s *Slot) params(ctx context.Context) stripe.Params {
