@@ -114,8 +114,9 @@ const byIndex = `
 // a planner that takes a page for one row would join it row by row.
 const inIndexOrder = byIndex + `, set_config('enable_sort', 'off', true), set_config('enable_nestloop', 'off', true)`
 
-// queryPlanned runs sql after settings, in a transaction of their own and in
-// one round trip, and has read go through its rows.
+// queryPlanned runs sql after settings, in one round trip and in a transaction of
+// their own, or in that which db is: there the settings stay. It has read go
+// through the rows.
 func queryPlanned(ctx context.Context, db Querier, settings string, read func(pgx.Rows) error, sql string, args ...any) error {
 	var batch pgx.Batch
 	batch.Queue(settings)

@@ -2,6 +2,7 @@ package charges
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -78,7 +79,14 @@ func (l *Ledger) Overview(ctx context.Context, conn *pgx.Conn, limit int) (Overv
 		if settled != nil {
 			o.SettledAt = *settled
 		}
-		if o.Standing, err = l.Standing(ctx, tx); err != nil {
+		// In a part of the transaction that is undone: how it is planned is for
+		// its own join alone.
+		part, err := tx.Begin(ctx)
+		if err != nil {
+			return fmt.Errorf("set a savepoint: %w", err)
+		}
+		o.Standing, err = l.Standing(ctx, part)
+		if err := errors.Join(err, part.Rollback(ctx)); err != nil {
 			return err
 		}
 		for _, read := range []func(context.Context, pgx.Tx, *Overview) error{l.reasons, l.timeline} {
