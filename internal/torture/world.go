@@ -82,7 +82,11 @@ func newWorld(s schedule, binary string, env []string, server *pgtest.Server) (*
 		}
 	}
 	w.sim.OnCommit(w.committed)
-	return w, w.createDatabase()
+	if err := w.createDatabase(); err != nil {
+		w.sim.Close()
+		return nil, err
+	}
+	return w, nil
 }
 
 func (w *world) createDatabase() error {
