@@ -103,13 +103,21 @@ var fineSQL = idLength("id") + `
 	AND amount BETWEEN 1 AND 99999999
 	AND currency IN (` + currencyList + `)`
 
+// tooLongSQL is true of an id that is too long to be sent. Octets are counted
+// first since that takes no time.
+const tooLongSQL = `octet_length(id) > 254 AND length(id) > 254`
+
+// rejectTooLongSQL is the part of rejectSQL that cannot be decided any more once
+// a due is frozen; see storedID.
+const rejectTooLongSQL = `CASE WHEN ` + tooLongSQL + ` THEN '` + rejectCustomerIDTooLong + `' END`
+
 // rejectSQL decides about a due, the same way for plan, opening and reopening:
 // null if it can be sent, else a reject code. It reads the columns id,
 // stripe_customer_id, payment_method, amount, currency and stripe_method.
 var rejectSQL = `CASE
 	WHEN ` + fineSQL + ` THEN NULL
 	WHEN coalesce(id, '') = '' THEN '` + rejectCustomerIDMissing + `'
-	WHEN length(id) > 254 THEN '` + rejectCustomerIDTooLong + `'
+	WHEN ` + tooLongSQL + ` THEN '` + rejectCustomerIDTooLong + `'
 	WHEN NOT (` + plainID("id") + `) THEN '` + rejectCustomerIDInvalid + `'
 	WHEN NOT (` + plainID("coalesce(stripe_customer_id, id)") + `) THEN '` + rejectStripeCustomerInvalid + `'
 	WHEN NOT (` + plainID("payment_method") + `) THEN '` + rejectPaymentMethodInvalid + `'
@@ -118,6 +126,6 @@ var rejectSQL = `CASE
 	WHEN amount <= 0 THEN '` + rejectAmountNotPositive + `'
 	WHEN amount > 99999999 THEN '` + rejectAmountTooLarge + `'
 	WHEN coalesce(currency, '') = '' THEN '` + rejectCurrencyMissing + `'
-	WHEN currency <> lower(currency) THEN '` + rejectCurrencyNotLower + `'
+	WHEN currency <> lower(currency COLLATE "C") THEN '` + rejectCurrencyNotLower + `'
 	WHEN currency NOT IN (` + currencyList + `) THEN '` + rejectCurrencyUnknown + `'
 END`

@@ -56,6 +56,14 @@ func rejectCases() []struct{ name, row, want string } {
 		{"empty payment method", `'s5', NULL, '', 1999, 'usd'`, "payment_method_invalid"},
 		{"payment method with a quote", `'s6', NULL, 'pm_''', 1999, 'usd'`, "payment_method_invalid"},
 
+		{"octets more than 254, characters not", `repeat('é', 200), 'cus_1', NULL, 1999, 'usd'`, "customer_id_invalid"},
+		{"id before amount", `'b a', 'cus_1', NULL, -1, 'usd'`, "customer_id_invalid"},
+		{"length before all", `repeat('ü', 255), '', '', NULL, NULL`, "customer_id_too_long"},
+		{"id before Stripe id", `'b b', 'cus 1', 'pm 1', 1999, 'USD'`, "customer_id_invalid"},
+		{"Stripe id before payment method", `'s7', 'cus 1', 'pm 1', 1999, 'USD'`, "stripe_customer_id_invalid"},
+		{"payment method before amount", `'s8', 'cus_1', 'pm 1', NULL, 'USD'`, "payment_method_invalid"},
+		{"amount before currency", `'s9', 'cus_1', NULL, 0, 'USD'`, "amount_not_positive"},
+
 		{"no amount", `'a1', NULL, NULL, NULL, 'usd'`, "amount_missing"},
 		{"zero", `'a2', NULL, NULL, 0, 'usd'`, "amount_not_positive"},
 		{"negative", `'a3', NULL, NULL, -1, 'usd'`, "amount_not_positive"},
@@ -94,7 +102,28 @@ func TestOpen_rejectsWhatCanNeverBeCharged(t *testing.T) {
 	o := b.opening(t)
 	o.Customers = b.relation(t, "public.clients")
 	require.NoError(t, b.Open(b.ctx, b.conn, o))
+	b.requireWanted(t)
 
+	require.Equal(t, b.text(t, `SELECT count(*) FROM public.clients WHERE want = ''`), fmt.Sprint(len(b.claimAll(t))))
+	for _, code := range b.texts(t, `SELECT DISTINCT reject_code FROM duesday.dues WHERE reject_code IS NOT NULL`) {
+		require.NotEqual(t, code, charges.RejectReason(code), "a code without words")
+	}
+}
+
+func TestReopen_rejectsAsOpeningDoes(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	o := b.opening(t)
+	o.AllowEmpty = true
+	require.NoError(t, b.Open(b.ctx, b.conn, o))
+	b.fill(t)
+	o.Customers = b.relation(t, "public.clients")
+	require.NoError(t, b.Reopen(b.ctx, b.conn, o))
+	b.requireWanted(t)
+}
+
+func (b *testBundle) requireWanted(t *testing.T) {
+	t.Helper()
 	const compare = `
 		SELECT coalesce(left(c.id, 20), left(due.customer_id, 20)) || ': want ' || coalesce(want, 'none') || ', got ' || coalesce(reject_code, 'none')
 		FROM (SELECT * FROM public.clients WHERE active) AS c
@@ -102,11 +131,66 @@ func TestOpen_rejectsWhatCanNeverBeCharged(t *testing.T) {
 			THEN left(c.id, 180) || '…' || encode(sha256(convert_to(c.id, 'UTF8')), 'hex') ELSE c.id END
 		WHERE coalesce(reject_code, '') IS DISTINCT FROM want`
 	require.Empty(t, b.texts(t, compare))
+}
 
-	require.Equal(t, b.text(t, `SELECT count(*) FROM public.clients WHERE want = ''`), fmt.Sprint(len(b.claimAll(t))))
-	for _, code := range b.texts(t, `SELECT DISTINCT reject_code FROM duesday.dues WHERE reject_code IS NOT NULL`) {
-		require.NotEqual(t, code, charges.RejectReason(code), "a code without words")
+// An opening decides about what it froze, plan about the relation.
+func TestOpen_decidesAboutEveryMixOfMistakesAsPlanDoes(t *testing.T) {
+	t.Parallel()
+	for _, method := range []charges.Method{charges.MethodCharges, charges.MethodPaymentIntents} {
+		t.Run(string(method), func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			b.exec(t, `
+				CREATE TABLE public.clients AS
+				SELECT CASE WHEN id = '' THEN '' ELSE id || row_number() OVER () END AS id,
+					stripe_customer_id, payment_method, amount, currency, true AS active
+				FROM unnest(ARRAY['x', 'a b', 'ü', repeat('é', 200), repeat('x', 260)]) AS id,
+					unnest(ARRAY[NULL, '', 'cus_1', 'cus 1', repeat('c', 255)]) AS stripe_customer_id,
+					unnest(ARRAY[NULL, '', 'pm_1', 'pm 1', repeat('p', 255)]) AS payment_method,
+					unnest(ARRAY[NULL, -1, 0, 1, 99999999, 100000000]) AS amount,
+					unnest(ARRAY[NULL, '', 'usd', 'USD', 'xyz']) AS currency;
+				INSERT INTO public.clients
+				SELECT '', * FROM (VALUES (NULL, 'pm 1', -1, 'USD', true)) AS nameless`)
+			o := b.opening(t)
+			o.Method = method
+			_, rejects, err := b.plan(t, b.reader(t), "public.clients", o)
+			require.NoError(t, err)
+			planned := map[string]string{}
+			for _, r := range rejects {
+				planned[r.CustomerID] = r.Code
+			}
+
+			o.Customers = b.relation(t, "public.clients")
+			require.NoError(t, b.Open(b.ctx, b.conn, o))
+			made := map[string]string{}
+			rows, err := b.conn.Query(b.ctx, `SELECT customer_id, reject_code FROM duesday.dues WHERE reject_code IS NOT NULL`)
+			require.NoError(t, err)
+			var id, code string
+			_, err = pgx.ForEachRow(rows, []any{&id, &code}, func() error {
+				made[id] = code
+				return nil
+			})
+			require.NoError(t, err)
+			require.Equal(t, planned, made)
+			require.Greater(t, len(made), 3000)
+		})
 	}
+}
+
+// More than are rejected at once, and of two kinds.
+func TestOpen_rejectsHoweverManyThereAre(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const odd, plain = 2*charges.RejectedAtOnce + 10, 100
+	b.exec(t, `
+		INSERT INTO duesday.customers (id, stripe_customer_id, amount, currency)
+		SELECT CASE WHEN i > $1 THEN 'c' WHEN i % 2 = 0 THEN 'c ' ELSE 'd' END || i, CASE WHEN i <= $1 AND i % 2 = 1 THEN 'cus 1' END, 10, 'usd'
+		FROM generate_series(1, $2::int) AS i`, odd, odd+plain)
+	b.open(t)
+	require.Equal(t, []string{
+		fmt.Sprintf("- %d", plain), fmt.Sprintf("customer_id_invalid %d", odd/2), fmt.Sprintf("stripe_customer_id_invalid %d", odd/2),
+	}, b.texts(t, `SELECT coalesce(reject_code, '-') || ' ' || count(*) FROM duesday.dues GROUP BY reject_code ORDER BY 1`))
+	require.Equal(t, fmt.Sprint(10*plain), b.text(t, `SELECT expected_total FROM duesday.totals`))
 }
 
 func TestOpen_rejectsANullID(t *testing.T) {

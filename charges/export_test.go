@@ -17,6 +17,9 @@ var (
 	EndpointOf  = endpointOf
 )
 
+// RejectedAtOnce is how many dues an opening rejects at once.
+const RejectedAtOnce = rejectedAtOnce
+
 // GatherSQL is the statement that gathers the shards' cursors.
 func (l *Ledger) GatherSQL() string { return l.gatherSQL() }
 

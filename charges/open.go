@@ -51,7 +51,7 @@ func (l *Ledger) Open(ctx context.Context, conn *pgx.Conn, o Opening) error {
 		dues := `
 			INSERT INTO duesday.dues (billing_period, customer_id, stripe_customer_id, payment_method,
 				amount, currency, description, stripe_method, reject_code)
-			SELECT $1, * FROM (` + o.Customers.selectDues(2) + `) AS due`
+			SELECT $1, * FROM (` + o.Customers.selectDues(2, rejectTooLongSQL) + `) AS due`
 		tag, err := tx.Exec(ctx, dues, l.Period.String(), o.Description, string(o.Method))
 		if err != nil {
 			return relationError(o.Customers, err)
@@ -59,14 +59,11 @@ func (l *Ledger) Open(ctx context.Context, conn *pgx.Conn, o Opening) error {
 		if tag.RowsAffected() == 0 && !o.AllowEmpty {
 			return emptyRelation(o.Customers)
 		}
-		// In a ledger that was never analysed the planner takes a new period for a
-		// few thousand dues on a disk. They have just been written, and workers may
-		// share them. All five, or it may prefer an index in no order.
-		const written = `
-			SELECT set_config(name, '0', true) FROM unnest(ARRAY['seq_page_cost', 'random_page_cost',
-				'parallel_setup_cost', 'parallel_tuple_cost', 'min_parallel_table_scan_size']) AS name`
 		if _, err := tx.Exec(ctx, written); err != nil {
 			return fmt.Errorf("plan for what was written: %w", err)
+		}
+		if err := l.rejectFrozen(ctx, tx); err != nil {
+			return err
 		}
 		w, err := o.weigh(ctx, tx, l.frozenDues())
 		if err != nil {
@@ -93,6 +90,18 @@ func (l *Ledger) Open(ctx context.Context, conn *pgx.Conn, o Opening) error {
 	}
 	return nil
 }
+
+// written lets workers share the scans of the dues that were just frozen, which
+// Postgres knows nothing of by its statistics. In a ledger that was never analysed
+// it takes them for a few thousand on a disk, so a read costs nothing here. Where
+// it knows the periods before, it takes a new one for a single row unless it plans
+// without looking at which. And nothing is read in the order of ids, which is none
+// on the disk.
+const written = `
+	SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_indexscan', 'off', true)
+	UNION ALL
+	SELECT set_config(name, '0', true), '' FROM unnest(ARRAY['seq_page_cost', 'random_page_cost',
+		'parallel_setup_cost', 'parallel_tuple_cost', 'min_parallel_table_scan_size']) AS name`
 
 // Reopen reads the customers relation again for everyone who has no slot yet or
 // whose slot was rejected: new customers are added, those that left and have no
@@ -135,7 +144,7 @@ func (l *Ledger) Reopen(ctx context.Context, conn *pgx.Conn, o Opening) error {
 		dues := `
 			INSERT INTO duesday.dues AS due (billing_period, customer_id, stripe_customer_id, payment_method,
 				amount, currency, description, stripe_method, reject_code)
-			SELECT $1, * FROM (` + o.Customers.selectDues(2) + `) AS customer
+			SELECT $1, * FROM (` + o.Customers.selectDues(2, rejectSQL) + `) AS customer
 			ON CONFLICT (billing_period, customer_id) DO UPDATE SET
 				stripe_customer_id = excluded.stripe_customer_id, payment_method = excluded.payment_method,
 				amount = excluded.amount, currency = excluded.currency, description = excluded.description,

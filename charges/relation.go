@@ -98,17 +98,16 @@ func FindRelation(ctx context.Context, db Querier, name string) (Relation, error
 
 // storedID is the customer_id of a row: its id, but for one that is too long to
 // be sent, and to be indexed. That one is rejected, and must not stop the rest.
-// Octets are counted first since that takes no time.
-const storedID = `CASE WHEN octet_length(id) > 254 AND length(id) > 254
+const storedID = `CASE WHEN ` + tooLongSQL + `
 	THEN left(id, 180) || '…' || encode(sha256(convert_to(id, 'UTF8')), 'hex') ELSE id END`
 
 // selectDues selects what each active customer of the relation owes, with the
-// columns of dues but for billing_period, and decides which can be sent.
+// columns of dues but for billing_period, with reject for the last of them.
 // Its parameters are $n, the description, and $n+1, the Stripe method.
 //
 // The texts are compared byte by byte, whatever the collations of the relation
 // are: to a case-insensitive one USD would pass for usd.
-func (r Relation) selectDues(n int) string {
+func (r Relation) selectDues(n int, reject string) string {
 	return fmt.Sprintf(`
 		SELECT %[5]s AS customer_id, stripe_customer_id, payment_method, amount, currency,
 			description, stripe_method, %[1]s AS reject_code
@@ -120,7 +119,7 @@ func (r Relation) selectDues(n int) string {
 				$%[3]d::text AS description, $%[4]d::text AS stripe_method
 			FROM %[2]s
 			WHERE active
-		) AS customer`, rejectSQL, r.name, n, n+1, storedID)
+		) AS customer`, reject, r.name, n, n+1, storedID)
 }
 
 // activeIDs is a subquery with the column customer_id, of those that
